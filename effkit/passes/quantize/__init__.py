@@ -1,0 +1,1 @@
+"""Passes that store weights, and compute on activations, in fewer bits."""
