@@ -165,6 +165,7 @@ class Speed(Section):
         *_speedup: ratio to the dense FP32 baseline, from samples taken alternately with it.
         prefill_flop_share: achieved FLOP/s / this machine's measured dense FLOP/s ceiling.
         decode_bandwidth_share*: achieved bytes/s / this machine's measured read bandwidth.
+        forward_s, forward_speedup: one forward pass of the given inputs, for modules that are not text models.
         load_s, compress_s, compile_s: one-off times, seconds; never part of the figures above.
     """
 
@@ -178,6 +179,8 @@ class Speed(Section):
     prefill_flop_share: float | None = None
     decode_bandwidth_share: float | None = None
     decode_bandwidth_share_batch_8: float | None = None
+    forward_s: float | None = None
+    forward_speedup: float | None = None
     load_s: float | None = None
     compress_s: float | None = None
     compile_s: float | None = None
