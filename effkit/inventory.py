@@ -117,13 +117,14 @@ class Inventory:
 
     def with_formats(self, formats: dict[str, tuple[str, int]]) -> Inventory:
         """Return the inventory as it will be: ``formats`` gives (format, weight bytes) by layer name."""
-        layers = tuple(
-            replace(layer, format=formats[layer.name][0], weight_bytes=formats[layer.name][1])
-            if layer.name in formats
-            else layer
-            for layer in self.layers
-        )
-        return replace(self, layers=layers)
+
+        def after(layer: Layer) -> Layer:
+            if layer.name not in formats:
+                return layer
+            new, size = formats[layer.name]
+            return replace(layer, format=new, weight_bytes=size, obstacle=_already(new))
+
+        return replace(self, layers=tuple(after(layer) for layer in self.layers))
 
 
 def take_inventory(model: nn.Module) -> Inventory:
@@ -141,7 +142,7 @@ def take_inventory(model: nn.Module) -> Inventory:
 
 def storage_key(tensor: torch.Tensor) -> int:
     """Identify the memory behind a tensor; distinct on the meta device too, where every address is 0."""
-    return tensor.untyped_storage()._cdata
+    return int(tensor.untyped_storage()._cdata)
 
 
 def _storages(model: nn.Module) -> tuple[Storage, ...]:
@@ -193,7 +194,7 @@ def _layers_of(
     parent: nn.Module | None,
     storages: dict[str, Storage],
 ) -> list[Layer]:
-    own = dict(module.named_parameters(recurse=False))
+    own: dict[str, torch.Tensor] = dict(module.named_parameters(recurse=False))
     if isinstance(module, CompressedModule):
         own = dict(module.named_buffers(recurse=False)) | own
     if not own:
@@ -285,13 +286,19 @@ def _shape(module: nn.Module, weight: torch.Tensor) -> tuple[int, ...]:
     return shape[::-1] if is_conv1d(module) else shape
 
 
+def _already(format_name: str) -> str:
+    return f"already compressed ({format_name})"
+
+
 def _obstacle(name: str, module: nn.Module, parent: nn.Module | None, weight: torch.Tensor) -> str:
     if isinstance(module, CompressedModule):
-        return f"already compressed ({module.format})"
+        return _already(module.format)
     if not name:
         return "the model itself is this layer; wrap it in nn.Sequential so that it can be exchanged"
     if isinstance(parent, READS_CHILD_WEIGHTS):
         return f"its parent {type(parent).__name__} reads the weight directly"
+    if isinstance(module, nn.Embedding) and module.max_norm is not None:
+        return "max_norm rewrites the weight while it is read"
     if isinstance(module, (nn.Linear, nn.Embedding)) and type(module) not in (nn.Linear, nn.Embedding):
         return f"{type(module).__name__} is a subclass whose forward is not known"
     if not isinstance(module._parameters.get("weight"), nn.Parameter) and _kind(module) != "other":

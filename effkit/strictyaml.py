@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from effkit.errors import Problem, RecipeError, did_you_mean
 
 MAX_NODES = 100_000
+PLAIN_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
 Where = tuple[str | int, ...]
 T = TypeVar("T", bound=BaseModel)
@@ -128,6 +129,9 @@ class _Builder:
         self.lines.setdefault(where, node.start_mark.line + 1)
         self.open.add(id(node))
         try:
+            if not isinstance(node, yaml.ScalarNode) and node.tag not in PLAIN_TAGS:
+                self._fault(node, where, f"the tag {node.tag} is not plain data", "write plain lists and mappings")
+                return None
             if isinstance(node, yaml.MappingNode):
                 return self._mapping(node, where)
             if isinstance(node, yaml.SequenceNode):
@@ -201,7 +205,8 @@ def _problems(model: type[BaseModel], error: ValidationError, located: Located, 
             mend = did_you_mean(str(value), allowed)
             yield located.problem(full, f"{value!r} is not allowed; allowed: {', '.join(allowed)}", mend)
         else:
-            message = fault["msg"].removeprefix("Value error, ")
+            message = fault["msg"].removeprefix("Value error, ").replace("valid array", "valid list")
+            message = message.replace("valid object", "valid mapping")
             yield located.problem(full, f"{value!r}: {message[:1].lower()}{message[1:]}")
 
 

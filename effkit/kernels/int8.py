@@ -16,8 +16,12 @@ from effkit.numerics.affine import dequantize_symmetric, quantize_rows
 BLOCK_ELEMENTS = 1 << 20
 """Weights are expanded in blocks of this many elements: 4 MiB in float32, which stays in the cache."""
 
-GEMV_ROWS = 8
+GEMV_ROWS = 16
 """Up to this many rows the bfloat16 GEMV beats expanding the weight (measured: tools/benchmarks/int8_linear.py)."""
+
+GEMV_STEP = 16
+"""torch._weight_int8pack_mm reads the input dimension in steps of 16 and past its end otherwise: wrong sums or a
+segmentation fault on torch 2.13 CPU (every in_features from 1 to 128 that is no multiple of 16 was tried)."""
 
 
 def int8_linear(input: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, activations: str) -> Tensor:
@@ -50,6 +54,8 @@ def int8_linear(input: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | Non
 def _gemv_refuses(call: Call) -> str:
     if call.rows == 0 or call.rows > GEMV_ROWS:
         return f"{call.rows} rows; it gains up to {GEMV_ROWS}"
+    if call.in_features % GEMV_STEP:
+        return f"{call.in_features} input features are not divisible by {GEMV_STEP}"
     if call.dtype not in (torch.float32, torch.bfloat16):
         return f"{call.dtype} inputs would lose range"
     if call.needs_grad:
@@ -84,7 +90,7 @@ def _expand(rows: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
     step = max(1, BLOCK_ELEMENTS // max(1, in_features))
     if step >= out_features:
         return _expand_block(rows, weight, scale)
-    blocks = [_expand_block(rows, w, s) for w, s in zip(weight.split(step), scale.split(step), strict=True)]
+    blocks = [_expand_block(rows, w, s) for w, s in zip(torch.split(weight, step), torch.split(scale, step), strict=True)]
     return torch.cat(blocks, dim=1)
 
 

@@ -90,7 +90,9 @@ def rebuild(model: nn.Module, module_specs: Mapping[str, Spec], device: torch.de
     for name, spec in late.items():
         owner = built.get(spec["owner"])
         if owner is None:
-            raise CheckpointError(f"{name} shares the weight of {spec['owner']}, which the checkpoint does not describe")
+            raise CheckpointError(
+                f"{name} shares the weight of {spec['owner']}, which the checkpoint does not describe"
+            )
         if spec["format"] == "same-module":
             built[name] = owner
         else:
@@ -99,7 +101,9 @@ def rebuild(model: nn.Module, module_specs: Mapping[str, Spec], device: torch.de
         try:
             install(model, name, module)
         except AttributeError:
-            raise CheckpointError(f"the checkpoint describes {name}, which {type(model).__name__} does not have") from None
+            raise CheckpointError(
+                f"the checkpoint describes {name}, which {type(model).__name__} does not have"
+            ) from None
     return model
 
 

@@ -50,7 +50,7 @@ class CompressedModule(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         kept = {name: self._buffers[name] for name in self.float32_buffers if name in self._buffers}
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name, before in kept.items():
             after = self._buffers[name]
             if before is not None and after is not None and after.dtype != torch.float32:

@@ -36,6 +36,7 @@ class Int8Linear(CompressedModule):
     kind: ClassVar[Kind] = "linear"
     weight: Tensor
     weight_scale: Tensor
+    bias: nn.Parameter | None
 
     def __init__(
         self, weight: Tensor, weight_scale: Tensor, bias: nn.Parameter | None, activations: Activations = "none"
@@ -171,6 +172,7 @@ class Int8TiedLinear(_Tied):
 
     format: ClassVar[str] = "int8-tied-linear"
     kind: ClassVar[Kind] = "linear"
+    bias: nn.Parameter | None
 
     def __init__(
         self, owner: Int8Linear | Int8Embedding, bias: nn.Parameter | None, activations: Activations = "none"
@@ -181,9 +183,7 @@ class Int8TiedLinear(_Tied):
         self.register_parameter("bias", bias)
 
     @classmethod
-    def from_owner(
-        cls, spec: Spec, owner: Int8Linear | Int8Embedding, device: torch.device | str = "meta"
-    ) -> Self:
+    def from_owner(cls, spec: Spec, owner: Int8Linear | Int8Embedding, device: torch.device | str = "meta") -> Self:
         """Build from a spec, on the weight of ``owner``."""
         return cls(owner, _empty_bias(spec, device), spec["activations"])
 
@@ -209,9 +209,7 @@ class Int8TiedEmbedding(_Tied):
         self.register_buffer("output_like", torch.empty(0, dtype=dtype), persistent=False)
 
     @classmethod
-    def from_owner(
-        cls, spec: Spec, owner: Int8Linear | Int8Embedding, device: torch.device | str = "meta"
-    ) -> Self:
+    def from_owner(cls, spec: Spec, owner: Int8Linear | Int8Embedding, device: torch.device | str = "meta") -> Self:
         """Build from a spec, on the weight of ``owner``."""
         return cls(owner, getattr(torch, spec["dtype"]))
 

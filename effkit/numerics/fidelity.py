@@ -9,8 +9,8 @@ from torch import Tensor
 
 def relative_error(approximation: Tensor, reference: Tensor) -> float:
     """||approximation - reference|| / ||reference|| in float64; 0 for two zero tensors, infinity against zero."""
-    difference = float((approximation.double() - reference.double()).norm())
-    size = float(reference.double().norm())
+    difference = float((approximation.detach().double() - reference.detach().double()).norm())
+    size = float(reference.detach().double().norm())
     if size == 0.0:
         return 0.0 if difference == 0.0 else math.inf
     return difference / size
@@ -24,6 +24,6 @@ def sqnr_db(approximation: Tensor, reference: Tensor) -> float:
 
 def cosine_similarity(approximation: Tensor, reference: Tensor) -> float:
     """Cosine of the angle between the flattened tensors, in float64; 0 where one of them is zero."""
-    a, b = approximation.double().flatten(), reference.double().flatten()
+    a, b = approximation.detach().double().flatten(), reference.detach().double().flatten()
     norms = float(a.norm() * b.norm())
     return float(a @ b) / norms if norms else 0.0
