@@ -62,7 +62,7 @@ def _plain_tensors(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
 def release_unused() -> None:
     """Collect garbage and hand free heap pages back, so that a peak does not hold what is no longer used."""
     gc.collect()
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_available():
         torch.cuda.empty_cache()
     if sys.platform.startswith("linux"):
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only; musl has none

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -17,7 +18,7 @@ def full_fp32() -> Iterator[None]:
     """
     matmul = torch.get_float32_matmul_precision()
     convolution = torch.backends.cudnn.allow_tf32
-    fields = [torch.backends.cuda.matmul, torch.backends.mkldnn.matmul]
+    fields: list[Any] = [torch.backends.cuda.matmul, torch.backends.mkldnn.matmul]  # type: ignore[attr-defined]
     before = [field.fp32_precision for field in fields]
     try:
         torch.set_float32_matmul_precision("highest")

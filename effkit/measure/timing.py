@@ -56,7 +56,7 @@ class CudaTimer:
     def seconds(self, work: Work) -> float:
         """Run ``work`` between two events; includes the time the host takes to launch it."""
         with torch.cuda.device(self._device):
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            start, end = _event(), _event()
             torch.cuda.synchronize(self._device)
             start.record()
             work()
@@ -80,3 +80,8 @@ def repeat(work: Work, *, warmup: int, repeats: int, timer: Timer) -> tuple[floa
     for _ in range(warmup):
         work()
     return tuple(timer.seconds(work) for _ in range(repeats))
+
+
+def _event() -> torch.cuda.Event:
+    event: torch.cuda.Event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    return event
