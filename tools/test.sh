@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Install what the tests need and run them; arguments go to pytest (`--run-slow` also runs the slow ones).
+#
+#   bash tools/test.sh [pytest arguments]
+
+source "$(dirname -- "${BASH_SOURCE[0]}")/_setup.sh"
+
+set_up test
+cd -- "$root"
+exec "$python" -m pytest "$@"
