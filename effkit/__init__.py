@@ -20,7 +20,7 @@ _HOMES = {
     "compare": "effkit.api",
     "Recipe": "effkit.recipe",
     "load_recipe": "effkit.recipe",
-    "Plan": "effkit.plan",
+    "Plan": "effkit.planning",
     "Results": "effkit.records",
     "EffkitError": "effkit.errors",
     "RecipeError": "effkit.errors",
@@ -34,7 +34,7 @@ __all__ = ["__version__", *_HOMES]
 if TYPE_CHECKING:
     from effkit.api import compare, compress, evaluate, load, load_tokenizer, plan, save
     from effkit.errors import CheckpointError, EffkitError, MeasureError, PlanError, RecipeError
-    from effkit.plan import Plan
+    from effkit.planning import Plan
     from effkit.recipe import Recipe, load_recipe
     from effkit.records import Results
 

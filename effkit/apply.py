@@ -8,7 +8,7 @@ from torch import nn
 from effkit.errors import EffkitError, PlanError
 from effkit.inventory import take_inventory
 from effkit.numerics.affine import require_finite
-from effkit.plan import Plan
+from effkit.planning import Plan
 from effkit.registry import Progress
 
 
@@ -17,7 +17,7 @@ def apply_plan(model: nn.Module, plan: Plan, *, progress: Progress | None = None
 
     Args:
         model: the model the plan was made for; its weights must be in memory.
-        plan: from :func:`effkit.plan.make_plan`.
+        plan: from :func:`effkit.planning.make_plan`.
         progress: called as ``progress(done, total, layer)`` for each pass.
 
     Returns:
@@ -45,7 +45,7 @@ def _check(model: nn.Module, plan: Plan) -> None:
     layers = {layer.name: layer for layer in inventory.layers}
     first = plan.passes[0]
     unknown = [layer.name for layer in first.layers if layer.name not in layers]
-    reshaped = [l.name for l in first.layers if l.name in layers and layers[l.name].shape != l.shape]
+    reshaped = [p.name for p in first.layers if p.name in layers and layers[p.name].shape != p.shape]
     if unknown or reshaped:
         raise PlanError(f"the plan was made for another model: it differs at {', '.join((unknown + reshaped)[:5])}")
     for layer in first.changed:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from effkit.inventory import Inventory
-from effkit.plan import Plan
+from effkit.planning import Plan
 
 RUNTIME_BYTES = 450 << 20
 """Python, torch and transformers without any model: resident size measured on Linux x86-64, torch 2.13 CPU."""

@@ -60,7 +60,7 @@ class Section(Record):
         given = known.pop("reasons", {})
         optional = [n for n, f in cls.model_fields.items() if n != "reasons" and f.default is None]
         blank = [name for name in optional if known.get(name) is None]
-        return cls(**known, reasons={**{name: reason for name in blank}, **given})
+        return cls(**known, reasons={**dict.fromkeys(blank, reason), **given})
 
 
 class SkippedLayer(Record):

@@ -12,7 +12,7 @@ import importlib.metadata
 import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeGuard
 
 from pydantic import BeforeValidator, Field
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import torch.nn as nn
 
     from effkit.inventory import Inventory
-    from effkit.plan import PassPlan
+    from effkit.planning import PassPlan
 
 ENTRY_POINT_GROUP = "effkit.passes"
 
@@ -90,6 +90,10 @@ def name_of(config_type: type[PassConfig]) -> str:
     return default
 
 
+def _is_pass(value: object) -> TypeGuard[type[PassConfig]]:
+    return isinstance(value, type) and issubclass(value, PassConfig) and not value.__abstractmethods__
+
+
 @functools.cache
 def _built_in() -> dict[str, type[PassConfig]]:
     package = importlib.import_module("effkit.passes")
@@ -97,9 +101,8 @@ def _built_in() -> dict[str, type[PassConfig]]:
     for module_info in pkgutil.walk_packages(package.__path__, "effkit.passes."):
         module = importlib.import_module(module_info.name)
         for value in vars(module).values():
-            if isinstance(value, type) and issubclass(value, PassConfig) and value.__module__ == module.__name__:
-                if not getattr(value, "__abstractmethods__", None):
-                    _add(found, value)
+            if _is_pass(value) and value.__module__ == module.__name__:
+                _add(found, value)
     return found
 
 

@@ -1,10 +1,10 @@
-"""The one language in which recipes name layers.
+r"""The one language in which recipes name layers.
 
 A pattern is one of
 
 - an exact dotted name: ``lm_head``, ``model.layers.3.mlp.up_proj``; the name of a container
   (``model.layers.3``) stands for every layer inside it, and never for ``model.layers.30``;
-- ``re:`` and a regular expression that must match the whole dotted name: ``re:.*\\.mlp\\..*_proj``;
+- ``re:`` and a regular expression that must match the whole dotted name: ``re:.*\.mlp\..*_proj``;
 - a class name: ``Linear``, ``Conv1D``, ``Embedding``.
 
 A pattern that matches nothing is an error with near matches. Knows names and class names, no modules.

@@ -10,7 +10,7 @@ from torch import nn
 
 from effkit.apply import apply_plan
 from effkit.inventory import Inventory, take_inventory
-from effkit.plan import make_plan
+from effkit.planning import make_plan
 from effkit.recipe import load_recipe
 from tests.tiny import tiny_bert, tiny_gpt2, tiny_llama, tiny_moe
 

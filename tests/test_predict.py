@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from effkit.inventory import take_inventory
-from effkit.plan import make_plan
+from effkit.planning import make_plan
 from effkit.predict import TextShape, decode_weight_bytes, kv_cache_bytes, predict
 from effkit.recipe import Recipe, load_recipe
 from tests.tiny import tiny_bert, tiny_gpt2, tiny_llama, tiny_moe

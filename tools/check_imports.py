@@ -1,8 +1,8 @@
 """Check that imports inside effkit go one way, and that what must be light imports no torch.
 
-Called as ``python tools/check_imports.py [package directory]``. Reads the source with :mod:`ast`; imports nothing of effkit. Every finding names file and line. Imports under
-``if TYPE_CHECKING:`` do not count: they do not exist at run time. Imports inside functions count for the
-direction, but not for the weight of a module.
+Called as ``python tools/check_imports.py [package directory]``. Reads the source with :mod:`ast` and imports
+nothing of effkit. Every finding names file and line. Imports under ``if TYPE_CHECKING:`` do not count: they do not
+exist at run time. Imports inside functions count for the direction, but not for the weight of a module.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TIERS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "records", "recipe", "registry", "targets", "strictyaml", "suite", "hardware"}),  # the leaves
     frozenset({"numerics"}),
     frozenset({"inventory", "kernels", "modules"}),
-    frozenset({"models", "plan", "apply", "passes", "predict"}),
+    frozenset({"models", "planning", "apply", "passes", "predict"}),
     frozenset({"runtimes", "measure", "training"}),
     frozenset({"study", "report"}),
     frozenset({"api"}),
@@ -30,7 +30,7 @@ LEAVES = TIERS[0]
 RANK = {part: rank for rank, parts in enumerate(TIERS) for part in parts}
 
 # Beyond the tiers: measuring receives a finished model; it must not know how it came about.
-FORBIDDEN = {"measure": frozenset({"passes", "plan", "apply", "models"}), "report": frozenset({"study"})}
+FORBIDDEN = {"measure": frozenset({"passes", "planning", "apply", "models"}), "report": frozenset({"study"})}
 
 TORCH_FREE = LEAVES | {"report"}
 HEAVY = frozenset({"torch", "transformers", "torchao", "accelerate", "bitsandbytes"})

@@ -90,8 +90,8 @@ def _expand(rows: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
     step = max(1, BLOCK_ELEMENTS // max(1, in_features))
     if step >= out_features:
         return _expand_block(rows, weight, scale)
-    blocks = [_expand_block(rows, w, s) for w, s in zip(torch.split(weight, step), torch.split(scale, step), strict=True)]
-    return torch.cat(blocks, dim=1)
+    pairs = zip(torch.split(weight, step), torch.split(scale, step), strict=True)
+    return torch.cat([_expand_block(rows, *pair) for pair in pairs], dim=1)
 
 
 def _expand_block(rows: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
@@ -110,10 +110,6 @@ def _fake_quantized(rows: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
         rounded = dequantize_symmetric(integers, row_scale, rows.dtype)
         return _expand(rows + (rounded - rows).detach(), weight, scale)
     return (_expand(integers.float(), weight, scale) * row_scale).to(rows.dtype)
-
-
-def _never(call: Call) -> str:
-    return ""
 
 
 register(
@@ -143,7 +139,7 @@ register(
         scheme="int8-weight-only",
         device="any",
         summary="expands blocks of the weight to float in the cache and multiplies there; the reference",
-        refuses=_never,
+        refuses=lambda _: "",
         run=_expand,
     )
 )
@@ -153,7 +149,7 @@ register(
         scheme="int8-dynamic-token",
         device="any",
         summary="int8 values held in floats: the arithmetic of W8A8 without its speed; the reference",
-        refuses=_never,
+        refuses=lambda _: "",
         run=_fake_quantized,
     )
 )

@@ -13,6 +13,7 @@ Source of the counters' terms: Linux kernel documentation, power/powercap; NVIDI
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,8 +39,8 @@ class Bench(Protocol):
 
     kinds: tuple[str, ...]
 
-    def sample(self, kind: str) -> float:
-        """Take one sample of that kind, in seconds."""
+    def sample(self, kind: str, *, timer: Timer | None = None) -> float:
+        """Take one sample of that kind, in seconds; ``timer`` runs exactly the timed part."""
         ...
 
     def tokens_of(self, kind: str) -> int:
@@ -112,10 +113,9 @@ class NvmlCounter:
     def find(cls, device: torch.device, nvml: Any = None) -> NvmlCounter | None:
         """Return the device's counter, or None where NVML or the counter is missing."""
         try:
-            if nvml is None:
-                import pynvml as nvml
-            nvml.nvmlInit()
-            counter = cls(nvml, nvml.nvmlDeviceGetHandleByUUID(_gpu_uuid(device)))
+            library = nvml if nvml is not None else importlib.import_module("pynvml")
+            library.nvmlInit()
+            counter = cls(library, library.nvmlDeviceGetHandleByUUID(_gpu_uuid(device)))
             counter.joules()
         except Exception:  # NVMLError derives from Exception alone; without a counter we estimate and say so
             return None
@@ -191,8 +191,8 @@ class EnergyMeter:
 def energy_record(bench: Bench, meter: EnergyMeter, samples: Mapping[str, Sequence[float]]) -> Energy:
     """Energy per token of prefill and of decode at batch 1, and the mean power while decoding.
 
-    With a counter, each kind runs again for at least MIN_SECONDS, since counters move in steps of up to 0.1 s;
-    an estimate needs only the median of the samples taken before.
+    With a counter, each kind runs again for at least MIN_SECONDS, since counters move in steps of up to 0.1 s; a start
+    and an end read are late by the same on average. An estimate needs only the median of the samples taken before.
 
     Args:
         bench: warmed up.
@@ -220,16 +220,27 @@ def energy_record(bench: Bench, meter: EnergyMeter, samples: Mapping[str, Sequen
 
 def _reading(bench: Bench, meter: EnergyMeter, kind: str, seconds: Sequence[float]) -> tuple[EnergyReading, int]:
     """One reading of ``kind`` and the number of samples it covers."""
-    median = float(np.median(seconds))
     if meter.counter is None:
-        return meter.estimate(median), 1
-    calls = max(1, int(np.ceil(MIN_SECONDS / median)))
+        return meter.estimate(float(np.median(seconds))), 1
+    total = _Total(meter)
+    while total.seconds_read < MIN_SECONDS:
+        bench.sample(kind, timer=total)
+    return EnergyReading(total.joules_read, total.seconds_read, meter.source), total.calls
 
-    def work() -> None:
-        for _ in range(calls):
-            bench.sample(kind)
 
-    return meter.read(work), calls
+class _Total:
+    """A timer that adds up the energy of the timed parts alone, without the preparation between them."""
+
+    def __init__(self, meter: EnergyMeter) -> None:
+        self._meter = meter
+        self.joules_read, self.seconds_read, self.calls = 0.0, 0.0, 0
+
+    def seconds(self, work: Work) -> float:
+        reading = self._meter.read(work)
+        self.joules_read += reading.joules or 0.0
+        self.seconds_read += reading.seconds
+        self.calls += 1
+        return reading.seconds
 
 
 def _find_counter(device: torch.device) -> Counter | None:

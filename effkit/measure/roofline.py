@@ -9,15 +9,18 @@ Source: Williams et al. 2009, "Roofline: an insightful visual performance model"
 from __future__ import annotations
 
 import json
+import math
 import os
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import torch
 from pydantic import ValidationError
 
+from effkit.inventory import Inventory
 from effkit.measure.environment import cache_dir, cpu_model, device_name, last_level_cache_bytes
 from effkit.measure.precision import full_fp32
 from effkit.measure.timing import Timer, repeat, timer_for
@@ -28,6 +31,7 @@ CACHE_FILE = "ceilings.json"
 GEMM_BUDGET_S = 0.25
 HOST_BUFFER_BYTES = 256 << 20
 DEVICE_BUFFER_BYTES = 2 << 30
+EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts")
 GEMM_SIZES = (512, 1024, 2048, 4096, 8192)
 
 
@@ -81,6 +85,38 @@ def take_ceilings(device: str, timer: Timer) -> Ceilings:
         **flops,
         reasons=reasons,
     )
+
+
+def prefill_flop(inventory: Inventory, config: Any, tokens: int) -> float:
+    """Useful floating-point operations of one prompt's forward pass, computing only the last position's logits.
+
+    Two per weight of a matrix and token, of fused experts only the share a token is routed to; attention counts
+    what a causal mask leaves (all of it in encoders).
+
+    Args:
+        inventory: of the dense model; may be on the meta device.
+        config: the model's transformers configuration.
+        tokens: prompt length, batch 1.
+
+    Source: Kaplan et al. 2020, arXiv 2001.08361, table 1.
+    """
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    vocabulary, heads = text.vocab_size, text.num_attention_heads
+    head_dim = getattr(text, "head_dim", None) or text.hidden_size // heads
+    experts = next((n for k in EXPERT_COUNTS if (n := getattr(text, k, None))), 1)
+    active = (getattr(text, "num_experts_per_tok", None) or experts) / experts
+    every_token, last_token = 0.0, 0.0
+    for layer in inventory.layers:
+        size = math.prod(layer.shape)
+        if layer.kind == "experts":
+            every_token += size * active
+        elif layer.kind in {"linear", "conv1d"} and layer.shape[0] == vocabulary:
+            last_token += size
+        elif layer.kind in {"linear", "conv1d"}:
+            every_token += size
+    pairs = tokens * (tokens + 1) / 2 if last_token else tokens * tokens
+    attention = 4.0 * pairs * heads * head_dim * text.num_hidden_layers
+    return 2.0 * (every_token * tokens + last_token) + attention
 
 
 def _read_bandwidth(device: torch.device, timer: Timer) -> tuple[float, str]:

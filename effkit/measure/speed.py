@@ -76,11 +76,12 @@ class SpeedBench:
         for _ in range(self.suite.warmup):
             self.sample(kind)
 
-    def sample(self, kind: str) -> float:
+    def sample(self, kind: str, *, timer: Timer | None = None) -> float:
         """Take one sample.
 
         Args:
             kind: one of ``kinds``.
+            timer: runs the timed part instead of the bench's own, for instance to read an energy counter around it.
 
         Returns:
             Seconds: for ``prefill``, from the prompt to the first token (batch 1, last position only); for
@@ -92,21 +93,22 @@ class SpeedBench:
         if kind not in self.kinds:
             raise MeasureError(f"no speed samples of kind {kind!r}; allowed: {', '.join(self.kinds)}")
         with full_fp32(), torch.inference_mode():
-            return self._prefill() if kind == PREFILL else self._decode(kind)
+            timer = timer or self._timer
+            return self._prefill(timer) if kind == PREFILL else self._decode(kind, timer)
 
     def tokens_of(self, kind: str) -> int:
         """Tokens that one sample of ``kind`` processes or makes."""
         return self.suite.prompt_tokens if kind == PREFILL else self._batches[kind] * self.suite.decode_tokens
 
-    def _prefill(self) -> float:
+    def _prefill(self, timer: Timer) -> float:
         runtime, prompt = self.runtime, self._prompt
         if isinstance(runtime, TextRuntime):
             text = runtime
-            return self._timer.seconds(lambda: text.prefill(prompt)[0].argmax(dim=-1).cpu())
+            return timer.seconds(lambda: text.prefill(prompt)[0].argmax(dim=-1).cpu())
         encoder, mask = runtime, torch.ones_like(prompt)
-        return self._timer.seconds(lambda: encoder.outputs(prompt, mask))
+        return timer.seconds(lambda: encoder.outputs(prompt, mask))
 
-    def _decode(self, kind: str) -> float:
+    def _decode(self, kind: str, timer: Timer) -> float:
         runtime = self.runtime
         assert isinstance(runtime, TextRuntime)
         logits, state = runtime.prefill(self._contexts[kind])
@@ -116,7 +118,7 @@ class SpeedBench:
             for _ in range(self.suite.decode_tokens):
                 logits, state = runtime.decode(logits.argmax(dim=-1, keepdim=True), state)
 
-        seconds = self._timer.seconds(steps)
+        seconds = timer.seconds(steps)
         self.kv_cache_bytes[kind] = state.cache_bytes()
         return seconds
 

@@ -136,10 +136,12 @@ def build(config: Any, kind: Any, dtype: torch.dtype, trust_remote_code: bool = 
     return built
 
 
-def build_on_meta(config: Any, kind: Any, dtype: torch.dtype, trust_remote_code: bool = False) -> nn.Module:
+def build_on_meta(
+    config: Any, kind: Any, dtype: torch.dtype, trust_remote_code: bool = False, **settings: Any
+) -> nn.Module:
     """Build a model whose parameters and buffers hold no data; ties are kept."""
     with torch.device("meta"):
-        model = build(config, kind, dtype, trust_remote_code)
+        model = build(config, kind, dtype, trust_remote_code, **settings)
     if isinstance(model, transformers.PreTrainedModel):
         model.tie_weights()
     return model
@@ -157,14 +159,16 @@ def build_empty(
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Keep transformers' own progress bars away; effkit shows its own."""
+    """Keep transformers' bars and warnings away while loading: effkit shows its own and checks every key itself."""
     from transformers.utils import logging as hub_logging
 
-    shown = hub_logging.is_progress_bar_enabled()
+    shown, level = hub_logging.is_progress_bar_enabled(), hub_logging.get_verbosity()
     hub_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    hub_logging.set_verbosity_error()
     try:
         yield
     finally:
+        hub_logging.set_verbosity(level)
         if shown:
             hub_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 

@@ -182,6 +182,7 @@ def _embedding_names(model: nn.Module) -> tuple[str, str] | None:
 
 
 def _write_weights(contents: Contents, folder: Path, compressed: bool, max_shard_bytes: int) -> dict[str, FileEntry]:
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     stem = "effkit" if compressed else "model"
@@ -197,7 +198,10 @@ def _write_weights(contents: Contents, folder: Path, compressed: bool, max_shard
         plan[BUFFER_FILE] = contents.buffers
     entries = {}
     for name, tensors in plan.items():
-        save_file({key: _own_copy(tensor) for key, tensor in tensors.items()}, folder / name, metadata={"format": "pt"})
+        try:
+            save_file({k: _own_copy(t) for k, t in tensors.items()}, folder / name, metadata={"format": "pt"})
+        except SafetensorError as error:
+            raise CheckpointError(f"{name} could not be written beside {folder.parent}: {error}") from error
         _check_written(folder / name, tensors)
         entries[name] = FileEntry(bytes=(folder / name).stat().st_size, sha256=sha256(folder / name))
     if count > 1 and not compressed:

@@ -16,11 +16,11 @@ from torch import nn
 
 from effkit.errors import CheckpointError
 from effkit.models.architecture import Task, model_class, quietly
-from effkit.models.gguf import dequantizing, forget_gguf
-from effkit.models.integrity import Weights
+from effkit.models.gguf import dequantizing, fast_name_maps, forget_gguf
+from effkit.models.integrity import TensorHeader, Weights
 
 # Buffers that old checkpoints hold and newer classes compute.
-_HARMLESS = ("position_ids", "token_type_ids", "inv_freq", "attn.bias", "masked_bias", "attention.bias", "rotary_emb")
+_HARMLESS = (".position_ids", ".token_type_ids", ".inv_freq", ".attn.bias", ".masked_bias", ".attention.bias")
 
 
 def load_directory(
@@ -32,7 +32,7 @@ def load_directory(
         CheckpointError: missing, unexpected or mis-shaped tensors, a pickle that holds more than tensors.
     """
     kind = model_class(config, task, trust_remote_code)
-    settings = _settings(kind, config, weights)
+    settings = pooler_settings(kind, config, weights)
     try:
         with quietly():
             model, report = kind.from_pretrained(
@@ -43,14 +43,10 @@ def load_directory(
                 local_files_only=True,
                 weights_only=True,
                 use_safetensors=weights.format == "safetensors",
+                ignore_mismatched_sizes=True,  # they are reported, and refused by name below
                 output_loading_info=True,
                 **settings,
             )
-    except pickle.UnpicklingError as error:
-        raise CheckpointError(
-            f"{weights.files[0]} holds more than tensors and is not read, because reading it could run any code; ask "
-            "its author for safetensors"
-        ) from error
     except (RuntimeError, OSError, ValueError, KeyError) as error:
         raise CheckpointError(f"{folder} could not be loaded: {_explain(error)}") from error
     _check_keys(folder, report, model, task)
@@ -65,7 +61,7 @@ def load_gguf(path: Path, config: Any, task: Task, dtype: torch.dtype) -> nn.Mod
     """
     kind = model_class(config, task, False)
     try:
-        with quietly():
+        with quietly(), fast_name_maps():
             model, report = kind.from_pretrained(
                 str(path.parent),
                 gguf_file=path.name,
@@ -73,7 +69,7 @@ def load_gguf(path: Path, config: Any, task: Task, dtype: torch.dtype) -> nn.Mod
                 dtype=dtype,
                 local_files_only=True,
                 output_loading_info=True,
-                **dict(dequantizing()),
+                **dequantizing(),
             )
     except (RuntimeError, OSError, ValueError, KeyError, NotImplementedError) as error:
         raise CheckpointError(f"{path} could not be loaded: {_explain(error)}") from error
@@ -96,7 +92,7 @@ def finished(model: nn.Module, source: str) -> nn.Module:
 
 
 def require_memory(needed_bytes: int, source: str) -> None:
-    """Refuse to load what cannot fit.
+    """Refuse to load what cannot fit in the memory that is free now.
 
     Raises:
         CheckpointError: with needed and available bytes.
@@ -109,7 +105,32 @@ def require_memory(needed_bytes: int, source: str) -> None:
         )
 
 
-def _settings(kind: Any, config: Any, weights: Weights) -> dict[str, bool]:
+def read_pickled(files: tuple[Path, ...]) -> dict[str, TensorHeader]:
+    """List the tensors of pickled weight files; only tensors are ever unpickled, and no data is read.
+
+    Raises:
+        CheckpointError: a file that holds anything but tensors, or is damaged.
+    """
+    found: dict[str, TensorHeader] = {}
+    for file in files:
+        try:
+            state = torch.load(file, map_location="meta", weights_only=True)
+        except pickle.UnpicklingError as error:
+            raise CheckpointError(
+                f"{file} holds more than tensors and is not read, because reading it could run any code; ask its author "
+                "for safetensors"
+            ) from error
+        except Exception as error:  # zip, pickle and torch each have their own for damaged files
+            raise CheckpointError(f"{file} is truncated or damaged: {_explain(error)}") from error
+        for name, tensor in state.items():
+            if isinstance(tensor, torch.Tensor):
+                dtype = str(tensor.dtype).removeprefix("torch.")
+                size = tensor.numel() * tensor.element_size()
+                found[name] = TensorHeader(name, dtype, tuple(tensor.shape), 0, size)
+    return found
+
+
+def pooler_settings(kind: Any, config: Any, weights: Weights) -> dict[str, bool]:
     """Leave out a pooler that the checkpoint does not hold: transformers would fill it with random numbers."""
     if not weights.tensors or any("pooler." in name for name in weights.tensors):
         return {}
@@ -122,9 +143,8 @@ def _settings(kind: Any, config: Any, weights: Weights) -> dict[str, bool]:
 
 
 def _check_keys(source: Path, report: dict[str, Any], model: nn.Module, task: Task) -> None:
-    harmless = _HARMLESS
     missing = sorted(str(key) for key in report["missing_keys"])
-    unexpected = sorted(str(k) for k in report["unexpected_keys"] if not any(word in str(k) for word in harmless))
+    unexpected = sorted(str(k) for k in report["unexpected_keys"] if not f".{k}".endswith(_HARMLESS))
     if task == "encoder":  # heads that a bare encoder does not have
         prefix = f"{getattr(model, 'base_model_prefix', '')}."
         own = {name.split(".")[0] for name, _ in model.named_children()}
@@ -145,13 +165,6 @@ def _check_keys(source: Path, report: dict[str, Any], model: nn.Module, task: Ta
 
 
 def _explain(error: BaseException) -> str:
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, pickle.UnpicklingError) or "weights_only" in str(seen).lower():
-            return (
-                "its weights are pickled and hold more than tensors; reading them could run any code; use safetensors"
-            )
-        seen = seen.__cause__ or seen.__context__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines[:3])[:400] or type(error).__name__
 

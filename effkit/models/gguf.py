@@ -6,6 +6,8 @@ dequantized by transformers.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import struct
 from collections import Counter
@@ -206,16 +208,35 @@ def gguf_config(path: Path) -> Any:
     return config
 
 
-def dequantizing() -> Iterator[tuple[str, Any]]:
+def dequantizing() -> dict[str, Any]:
     """Arguments of from_pretrained that ask for dense weights on every device, where this version knows them.
 
-    Since 5.20 or so transformers may otherwise keep the blocks packed on a GPU.
+    Newer transformers may otherwise keep the blocks packed on a GPU.
     """
     try:
         from transformers.utils.quantization_config import GgufConfig
     except ImportError:
-        return
-    yield "quantization_config", GgufConfig(dequantize=True)
+        return {}
+    return {"quantization_config": GgufConfig(dequantize=True)}
+
+
+@contextlib.contextmanager
+def fast_name_maps() -> Iterator[None]:
+    """Build each architecture's table of tensor names once instead of once per submodule, and show no bar.
+
+    transformers 5.24 rebuilds that table of thousands of names for every submodule of the model
+    (modeling_gguf_pytorch_utils.get_gguf_hf_weights_map), which takes longer than dequantizing.
+    """
+    import gguf
+    from transformers import modeling_gguf_pytorch_utils as loader
+
+    slow, bar = gguf.get_tensor_name_map, loader.tqdm
+    gguf.get_tensor_name_map = functools.cache(slow)
+    loader.tqdm = functools.partial(bar, disable=True)
+    try:
+        yield
+    finally:
+        gguf.get_tensor_name_map, loader.tqdm = slow, bar
 
 
 def forget_gguf(model: Any) -> None:

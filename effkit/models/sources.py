@@ -6,7 +6,7 @@ configurations and headers only; a damaged or incomplete checkpoint is refused h
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -80,9 +80,12 @@ class ModelSource:
         if self.config is None:
             raise UsageError(f"{self.source} holds a plain module; only your code can build it")
         kind = architecture.model_class(self.config, self.task, self.trust_remote_code)
+        settings: dict[str, bool] = {}
         if self.manifest is not None:
-            kind = architecture.named_class(self.manifest.model_class)
-        model = architecture.build_on_meta(self.config, kind, self._load_dtype(), self.trust_remote_code)
+            kind, settings = architecture.named_class(self.manifest.model_class), self.manifest.settings
+        elif self.gguf is None and self._has_weights():
+            settings = dense.pooler_settings(kind, self.config, self._weights())
+        model = architecture.build_on_meta(self.config, kind, self._load_dtype(), self.trust_remote_code, **settings)
         if self.manifest is not None:
             restore.rebuild_layers(model, self.manifest, self.path)
         return model
@@ -101,7 +104,9 @@ class ModelSource:
             model = restore.load_checkpoint(self.path, device, trust_remote_code=self.trust_remote_code)
             return model.to(dtype) if dtype is not None else model
         chosen = dtype if dtype is not None else self._load_dtype()
-        dense.require_memory(self.expanded_bytes(chosen), self.source)
+        # transformers holds the dequantized tensors and the model at once for a moment
+        copies = 2 if self.gguf is not None else 1
+        dense.require_memory(copies * self.expanded_bytes(chosen), self.source)
         if self.gguf is not None:
             model = dense.load_gguf(self.path, self.config, self.task, chosen)
         else:
@@ -163,9 +168,7 @@ class ModelSource:
     def _weights(self) -> Weights:
         if self.kind == "hub" and not self._has_weights():
             hub.fetch_weights(self.source, self.path.name, self.path)
-        weights = find_weights(self.path)
-        _refuse_quantized(self.source, {}, weights)
-        return weights
+        return _checked_weights(self.source, self.path, {})
 
     def _content(self) -> tuple[tuple[Path, ...], tuple[str, ...]]:
         """Files and texts that make up the fingerprint."""
@@ -227,13 +230,7 @@ def _sample(text: str) -> ModelSource:
     sample = samples.sample_named(text)
     path = samples.fetch_sample(sample.name)
     found = _gguf(text, path) if path.suffix == ".gguf" else _directory(text, path, "sample", False)
-    return _renamed(found, "sample", sample.notes)
-
-
-def _renamed(found: ModelSource, kind: Kind, notes: tuple[str, ...]) -> ModelSource:
-    from dataclasses import replace
-
-    return replace(found, kind=kind, notes=found.notes + notes)
+    return replace(found, kind="sample", notes=found.notes + sample.notes)
 
 
 def _local(text: str, path: Path, trust_remote_code: bool) -> ModelSource:
@@ -293,8 +290,7 @@ def _effkit(text: str, path: Path, trust_remote_code: bool) -> ModelSource:
 
 def _directory(text: str, path: Path, kind: Kind, trust_remote_code: bool) -> ModelSource:
     config = architecture.read_config(path, trust_remote_code)
-    weights = find_weights(path)
-    _refuse_quantized(text, read_json(path / "config.json"), weights)
+    weights = _checked_weights(text, path, read_json(path / "config.json"))
     dtypes = [name for name in weights.dtypes() if name in _DENSE_DTYPES]
     stored = dtypes[0] if dtypes else str(config.dtype or "float32").removeprefix("torch.")
     others = [name for name in dtypes if name != stored]
@@ -315,10 +311,8 @@ def _hub(text: str, trust_remote_code: bool, revision: str | None) -> ModelSourc
     try:
         path = hub.fetch_small(text, revision, trust_remote_code)
     except SourceError as error:
-        near = did_you_mean(text, samples.SAMPLES) or _nearest(Path(text)).removeprefix("; ")
-        hint = (
-            f" ({near.replace('did you mean ', 'did you mean sample:', 1) if near in ('',) else near})" if near else ""
-        )
+        near = did_you_mean(samples.PREFIX + text, [samples.PREFIX + name for name in samples.SAMPLES])
+        hint = f" ({near})" if near else _nearest(Path(text))
         raise SourceError(
             f"{error}; there is no local file or directory of that name either{hint}; give {ACCEPTED}"
         ) from error
@@ -334,6 +328,14 @@ def _hub(text: str, trust_remote_code: bool, revision: str | None) -> ModelSourc
         trust_remote_code=trust_remote_code,
         config=config,
     )
+
+
+def _checked_weights(text: str, path: Path, config: dict[str, Any]) -> Weights:
+    weights = find_weights(path)
+    if weights.format == "pickle":
+        weights = replace(weights, tensors=dense.read_pickled(weights.files))
+    _refuse_quantized(text, config, weights)
+    return weights
 
 
 def _refuse_quantized(text: str, config: dict[str, Any], weights: Weights | None) -> None:

@@ -21,7 +21,7 @@ from effkit.modules import (
     install,
 )
 from effkit.passes.select import reasons_to_skip, settle_ties
-from effkit.plan import LayerPlan, PassPlan
+from effkit.planning import LayerPlan, PassPlan
 from effkit.registry import PassConfig, Progress
 
 KINDS = ("linear", "conv1d", "embedding", "experts")

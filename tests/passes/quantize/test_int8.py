@@ -16,7 +16,7 @@ from effkit.errors import PlanError
 from effkit.inventory import storage_key, take_inventory
 from effkit.modules import Int8Embedding, Int8Linear, Int8TiedLinear, compressed_modules
 from effkit.numerics.fidelity import relative_error
-from effkit.plan import Plan, make_plan
+from effkit.planning import Plan, make_plan
 from effkit.recipe import Recipe
 from tests.tiny import tiny_bert, tiny_gpt2, tiny_llama, tiny_moe
 
@@ -242,7 +242,7 @@ def test_half_precision_models_keep_the_dtype_of_what_stays_dense(dtype: torch.d
     apply_plan(model, plan)
     assert model.model.norm.weight.dtype == dtype
     assert output(model).dtype == dtype
-    assert plan.coverage.compressed_bytes_before == 2 * sum(l.bytes_before for l in plan.passes[0].changed)
+    assert plan.coverage.compressed_bytes_before == 2 * sum(layer.bytes_before for layer in plan.passes[0].changed)
 
 
 def test_cached_generation_equals_generation_without_cache_after_compression() -> None:
