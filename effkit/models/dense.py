@@ -117,8 +117,8 @@ def read_pickled(files: tuple[Path, ...]) -> dict[str, TensorHeader]:
             state = torch.load(file, map_location="meta", weights_only=True)
         except pickle.UnpicklingError as error:
             raise CheckpointError(
-                f"{file} holds more than tensors and is not read, because reading it could run any code; ask its author "
-                "for safetensors"
+                f"{file} holds more than tensors and is not read, because reading it could run any code; ask its "
+                "author for safetensors"
             ) from error
         except Exception as error:  # zip, pickle and torch each have their own for damaged files
             raise CheckpointError(f"{file} is truncated or damaged: {_explain(error)}") from error

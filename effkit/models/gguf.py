@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import os
 import struct
 from collections import Counter
@@ -228,8 +229,8 @@ def fast_name_maps() -> Iterator[None]:
     (modeling_gguf_pytorch_utils.get_gguf_hf_weights_map), which takes longer than dequantizing.
     """
     import gguf
-    from transformers import modeling_gguf_pytorch_utils as loader
 
+    loader: Any = importlib.import_module("transformers.modeling_gguf_pytorch_utils")
     slow, bar = gguf.get_tensor_name_map, loader.tqdm
     gguf.get_tensor_name_map = functools.cache(slow)
     loader.tqdm = functools.partial(bar, disable=True)
