@@ -117,7 +117,7 @@ class NvmlCounter:
             library.nvmlInit()
             counter = cls(library, library.nvmlDeviceGetHandleByUUID(_gpu_uuid(device)))
             counter.joules()
-        except Exception:  # NVMLError derives from Exception alone; without a counter we estimate and say so
+        except Exception:  # noqa: BLE001  NVMLError derives from Exception alone; without a counter we estimate and say so
             return None
         return counter
 

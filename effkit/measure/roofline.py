@@ -116,7 +116,7 @@ def prefill_flop(inventory: Inventory, config: Any, tokens: int) -> float:
             every_token += size
     pairs = tokens * (tokens + 1) / 2 if last_token else tokens * tokens
     attention = 4.0 * pairs * heads * head_dim * text.num_hidden_layers
-    return 2.0 * (every_token * tokens + last_token) + attention
+    return float(2.0 * (every_token * tokens + last_token) + attention)
 
 
 def _read_bandwidth(device: torch.device, timer: Timer) -> tuple[float, str]:

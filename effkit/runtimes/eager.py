@@ -14,6 +14,9 @@ from torch import nn
 from effkit.errors import MeasureError
 from effkit.runtimes.base import EncoderRuntime, TextRuntime, TextState
 
+CACHE_NAMES = ("cache", "cache_params", "past_key_values")
+"""What transformers calls the cache: ``cache`` since 5.24, before that one of the other two, by model family."""
+
 
 def eager_runtime(model: nn.Module, device: str | torch.device, task: str) -> TextRuntime | EncoderRuntime:
     """Wrap ``model`` for its task.
@@ -46,6 +49,7 @@ class _Eager:
         self.device = torch.device(device)
         self.max_positions = max_positions(model)
         self._accepted = frozenset(inspect.signature(model.forward).parameters)
+        self._cache_argument = next((name for name in CACHE_NAMES if name in self._accepted), CACHE_NAMES[-1])
 
     def _accepts(self, argument: str) -> bool:
         return argument in self._accepted
@@ -97,7 +101,7 @@ class EagerRuntime(_Eager):
     @torch.inference_mode()
     def decode(self, token_ids: torch.Tensor, state: TextState) -> tuple[torch.Tensor, TextState]:
         """Append one token per sequence: [B, 1] -> logits [B, V] and state; see :class:`TextRuntime`."""
-        inputs: dict[str, Any] = {"input_ids": token_ids.to(self.device), "past_key_values": state.cache}
+        inputs: dict[str, Any] = {"input_ids": token_ids.to(self.device), self._cache_argument: state.cache}
         mask = state.attention_mask
         if mask is not None:
             mask = torch.cat([mask, mask.new_ones(mask.shape[0], 1)], dim=1)
@@ -153,9 +157,7 @@ def _logits(output: Any) -> torch.Tensor:
 
 
 def _state(model: nn.Module, output: Any, positions: torch.Tensor, mask: torch.Tensor | None) -> TextState:
-    cache = getattr(output, "past_key_values", None)
-    if cache is None:
-        cache = getattr(output, "cache_params", None)
+    cache = next((found for name in CACHE_NAMES if (found := getattr(output, name, None)) is not None), None)
     if cache is None:
         raise MeasureError(f"{type(model).__name__} returned no cache, so single tokens cannot be decoded from it")
     return TextState(cache, positions, mask)

@@ -25,7 +25,7 @@ def token_nll(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """
     parts = [
         -torch.log_softmax(logits[rows].float(), dim=-1).gather(1, targets[rows, None]).squeeze(1).double().cpu()
-        for rows in _chunks(logits)
+        for rows in chunks(logits)
     ]
     return torch.cat(parts) if parts else torch.empty(0, dtype=torch.float64)
 
@@ -40,7 +40,7 @@ def kl_divergence(baseline: torch.Tensor, variant: torch.Tensor) -> torch.Tensor
         [N] float64 on the CPU, nats, never below 0. Words that the baseline excludes (-inf) contribute nothing.
     """
     parts = []
-    for rows in _chunks(variant):
+    for rows in chunks(variant):
         log_p = torch.log_softmax(baseline[rows].to(variant.device).float(), dim=-1)
         log_q = torch.log_softmax(variant[rows].float(), dim=-1)
         terms = torch.where(log_p.isneginf(), 0.0, log_p.exp() * (log_p - log_q))
@@ -53,7 +53,8 @@ def same_top1(baseline: torch.Tensor, variant: torch.Tensor) -> torch.Tensor:
     return baseline.argmax(dim=-1).cpu() == variant.argmax(dim=-1).cpu()
 
 
-def _chunks(logits: torch.Tensor) -> Iterator[slice]:
+def chunks(logits: torch.Tensor) -> Iterator[slice]:
+    """Slices over the positions of [N, V], each of at most CHUNK_ELEMENTS logits (but at least one position)."""
     rows = max(1, CHUNK_ELEMENTS // max(1, logits.shape[-1]))
     for start in range(0, logits.shape[0], rows):
-        yield slice(start, start + rows)
+        yield slice(start, min(start + rows, logits.shape[0]))

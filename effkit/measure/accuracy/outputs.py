@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from effkit.errors import MeasureError
@@ -59,9 +58,9 @@ def evaluate_outputs(
         raise MeasureError(f"the outputs of {bad} of {len(vectors)} passages are NaN or infinite")
     if write_baseline is not None:
         with BaselineWriter(write_baseline, key=key, digest=windows.digest()) as writer:
-            writer.write("outputs", vectors.numpy())
+            writer.append("outputs", vectors.numpy(), rows=len(vectors))
     if baseline is not None:
-        return compare_outputs(vectors, torch.from_numpy(np.array(baseline.read("outputs"))), suite.name)
+        return compare_outputs(vectors, torch.from_numpy(baseline.read("outputs")), suite.name)
     if write_baseline is not None:  # the baseline is its own: distance 0 by definition
         return Accuracy.missing(NO_TOKENS, suite=suite.name, output_cosine_mean=1.0, output_relative_error_mean=0.0)
     return Accuracy.missing(NO_TOKENS, suite=suite.name, reasons=_no_baseline())

@@ -18,7 +18,7 @@ import torch
 
 from effkit.errors import MeasureError
 from effkit.measure.accuracy.baseline import BaselineStore, BaselineWriter
-from effkit.measure.accuracy.divergence import kl_divergence, same_top1, token_nll
+from effkit.measure.accuracy.divergence import chunks, kl_divergence, same_top1, token_nll
 from effkit.measure.accuracy.windows import Windows
 from effkit.measure.precision import full_fp32
 from effkit.measure.statistics import RatioInterval, perplexity_ratio
@@ -29,7 +29,7 @@ from effkit.suite import Suite
 Progress = Callable[[int, int], None]
 FloatArray = npt.NDArray[np.float64]
 
-NOT_TEXT = {name: "only for models that give vectors" for name in ("output_cosine_mean", "output_relative_error_mean")}
+NOT_TEXT = dict.fromkeys(("output_cosine_mean", "output_relative_error_mean"), "only for models that give vectors")
 COMPARED = ("kl_mean", "kl_median", "kl_p99", "kl_max", "top1_agreement")
 PAIRED = ("perplexity_ratio", "perplexity_ratio_low", "perplexity_ratio_high", "within_noise")
 
@@ -83,26 +83,22 @@ def evaluate_text(
         writer = None
         if write_baseline is not None:
             writer = stack.enter_context(BaselineWriter(write_baseline, key=key, digest=windows.digest()))
-        logits_out = None
-        logits_in = baseline.read("logits") if baseline and compared else None
         row = 0
         for index, logits, targets in _scored_logits(runtime, windows, suite.batch_size, pad_side):
             scores.nll.append(_finite(token_nll(logits, targets), index))
             if index < compared:
-                here = slice(row, row + len(targets))
-                if writer is not None:
-                    if logits_out is None:
-                        logits_out = writer.create("logits", (rows, logits.shape[1]), np.float32)
-                    logits_out[here] = logits.float().cpu().numpy()
-                if logits_in is not None:
-                    _compare(scores, logits_in[here], logits)
-                row = here.stop
+                for part in chunks(logits):
+                    if writer is not None:
+                        writer.append("logits", logits[part].float().cpu().numpy(), rows=rows)
+                    if baseline is not None:
+                        _compare(scores, baseline, row + part.start, logits[part])
+                row += len(targets)
             if progress is not None:
                 progress(index + 1, len(windows))
         nll = torch.cat(scores.nll).numpy()
         if writer is not None:
-            writer.write("nll", nll)
-    ratio = perplexity_ratio(np.asarray(baseline.read("nll")), nll, seed=suite.seed) if baseline else None
+            writer.append("nll", nll, rows=len(nll))
+    ratio = perplexity_ratio(baseline.read("nll"), nll, seed=suite.seed) if baseline else None
     return _record(suite, nll, scores, ratio, is_baseline=write_baseline is not None and baseline is None)
 
 
@@ -130,13 +126,14 @@ def _rows(logits: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
     return logits[positions.to(logits.device)]
 
 
-def _compare(scores: _Scores, stored: npt.NDArray[np.float32], logits: torch.Tensor) -> None:
+def _compare(scores: _Scores, store: BaselineStore, row: int, logits: torch.Tensor) -> None:
+    """Compare logits [n, V] with the baseline's rows from ``row`` on."""
+    stored = store.read("logits", row, row + len(logits))
     if stored.shape != tuple(logits.shape):
         raise MeasureError(
-            f"the baseline has logits of shape {tuple(stored.shape)}, this variant {tuple(logits.shape)}: "
-            "variants must keep the vocabulary"
+            f"the baseline has {stored.shape[1]} words, this variant {logits.shape[1]}: a variant keeps the vocabulary"
         )
-    baseline = torch.from_numpy(np.array(stored))
+    baseline = torch.from_numpy(stored)
     scores.kl.append(kl_divergence(baseline, logits))
     scores.same_top1.append(same_top1(baseline, logits))
 
