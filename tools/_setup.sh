@@ -20,18 +20,24 @@ fail() {
     exit 1
 }
 
+is_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
+
 find_python() {
-    local given=${PYTHON:-} candidate
-    for candidate in ${given:+"$given"} python3 python3.14 python3.13 python3.12 python3.11; do
-        command -v "$candidate" >/dev/null 2>&1 || continue
-        if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then
+    local candidate
+    if [[ -n ${PYTHON:-} ]]; then
+        is_new_enough "$PYTHON" || fail "PYTHON=$PYTHON does not run or is older than Python 3.11"
+        printf '%s' "$PYTHON"
+        return
+    fi
+    for candidate in python3 python3.14 python3.13 python3.12 python3.11; do
+        if is_new_enough "$candidate"; then
             printf '%s' "$candidate"
             return
         fi
-        [[ -z $given ]] || fail "PYTHON=$given does not run or is older than Python 3.11"
     done
-    command -v python3 >/dev/null 2>&1 || fail "python3 is not installed; on Debian or Ubuntu: apt install python3 python3-venv"
-    fail "Python 3.11 or newer is needed; $(python3 --version 2>&1 || echo 'python3 does not run') is what python3 is here"
+    command -v python3 >/dev/null 2>&1 ||
+        fail "python3 is not installed; on Debian or Ubuntu: apt install python3 python3-venv"
+    fail "Python 3.11 or newer is needed; $(python3 --version 2>&1 || echo 'something that does not run') is what python3 is here"
 }
 
 make_venv() {
@@ -71,7 +77,7 @@ PY
 
 install() {
     local pip=("$python" -m pip --disable-pip-version-check --retries 5 --timeout 60)
-    [[ -t 2 ]] || pip+=(--quiet)
+    [[ -t 2 ]] || pip+=(-qq) # errors only
     "${pip[@]}" install --constraint "$root/constraints.txt" setuptools >&2 &&
         "${pip[@]}" install --no-build-isolation --constraint "$root/constraints.txt" --editable "$1" >&2
 }
