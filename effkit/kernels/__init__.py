@@ -6,6 +6,7 @@ with it within the bound they state. ``select`` picks; ``available_kernels`` lis
 
 from __future__ import annotations
 
+from effkit.kernels import int8_native as _preferred  # noqa: F401 - registered before int8, therefore preferred
 from effkit.kernels.int8 import int8_linear
 from effkit.kernels.select import Call, Choice, Kernel, available_kernels, select
 
