@@ -13,20 +13,41 @@ import torch
 def full_fp32() -> Iterator[None]:
     """Switch TF32 (CUDA) and BF16 products of FP32 matrices (oneDNN) off; restore the user's settings at the end.
 
-    Uses torch's older switch, which also sets the newer ``fp32_precision`` fields: setting only the newer ones makes
-    torch refuse to read the older ones (https://docs.pytorch.org/docs/stable/notes/cuda.html, "TF32 on Ampere").
+    torch has two generations of switches and refuses to read the older one after the newer ones were set otherwise,
+    so this context speaks the generation that the user speaks (torch documentation, "TensorFloat-32 (TF32) on Ampere
+    and later devices").
     """
-    matmul = torch.get_float32_matmul_precision()
-    convolution = torch.backends.cudnn.allow_tf32
-    fields: list[Any] = [torch.backends.cuda.matmul, torch.backends.mkldnn.matmul]  # type: ignore[attr-defined]
+    fields: tuple[Any, ...] = (
+        torch.backends.cuda.matmul,
+        torch.backends.mkldnn.matmul,  # type: ignore[attr-defined]
+        torch.backends.cudnn.conv,  # type: ignore[attr-defined]
+        torch.backends.cudnn.rnn,
+    )
     before = [field.fp32_precision for field in fields]
+    older = _older_settings()
     try:
-        torch.set_float32_matmul_precision("highest")
-        torch.backends.cudnn.allow_tf32 = False
+        if older is None:
+            _set(fields, ["ieee"] * len(fields))
+        else:
+            torch.set_float32_matmul_precision("highest")
+            torch.backends.cudnn.allow_tf32 = False
         yield
     finally:
-        torch.set_float32_matmul_precision(matmul)
-        torch.backends.cudnn.allow_tf32 = convolution
-        for field, precision in zip(fields, before, strict=True):
-            if field.fp32_precision != precision:
-                field.fp32_precision = precision
+        if older is not None:
+            torch.set_float32_matmul_precision(older[0])
+            torch.backends.cudnn.allow_tf32 = older[1]
+        _set(fields, before)
+
+
+def _older_settings() -> tuple[str, bool] | None:
+    """The older switches, or None where the user has set the newer ones otherwise."""
+    try:
+        return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    except RuntimeError:
+        return None
+
+
+def _set(fields: tuple[Any, ...], precisions: list[str]) -> None:
+    for field, precision in zip(fields, precisions, strict=True):
+        if field.fp32_precision != precision:
+            field.fp32_precision = precision

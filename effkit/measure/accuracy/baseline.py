@@ -1,8 +1,9 @@
 """What the dense FP32 run leaves on disk for the variants that follow: likelihoods, logits, output vectors.
 
 Files are .npy, written and read row by row: a memory map would count whole logits as resident memory of the process
-whose peak is being measured. A store is written under a temporary name and renamed when complete, so a reader never meets half of one. It names
-the fingerprint of what was measured and the digest of the windows, and refuses to be read for anything else.
+whose peak is being measured. A store is written under a temporary name and renamed when complete, so a reader never
+meets half of one. It names the fingerprint of what was measured and the digest of the windows, and refuses to be read
+for anything else.
 """
 
 from __future__ import annotations
