@@ -164,7 +164,7 @@ def quietly() -> Iterator[None]:
 
     shown, level = hub_logging.is_progress_bar_enabled(), hub_logging.get_verbosity()
     hub_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    hub_logging.set_verbosity(hub_logging.ERROR)
+    hub_logging.set_verbosity(logging.ERROR)
     try:
         yield
     finally:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -19,7 +20,7 @@ from effkit.models.atomic import MANIFEST, recover
 from effkit.models.checkpoint import BUFFER_FILE
 from effkit.models.dense import finished, require_memory
 from effkit.models.files import sha256, why
-from effkit.models.integrity import TensorHeader, inside, read_header
+from effkit.models.integrity import TensorHeader, inside, read_header, read_json
 from effkit.models.manifest import Manifest, attach_notes, read_manifest
 from effkit.modules import rebuild
 
@@ -142,7 +143,20 @@ def _skeleton(folder: Path, manifest: Manifest, model: nn.Module | None, trust_r
     foreign = trust_remote_code and bool(getattr(config, "auto_map", None))
     kind = model_class(config, task_of(config), True) if foreign else named_class(manifest.model_class)
     dtype = getattr(torch, str(config.dtype or "float32").removeprefix("torch."), torch.float32)
-    return build_empty(config, kind, dtype, trust_remote_code, **manifest.settings)
+    model = build_empty(config, kind, dtype, trust_remote_code, **manifest.settings)
+    if (folder / "generation_config.json").is_file():
+        model.generation_config = _generation_config(folder)
+    return model
+
+
+def _generation_config(folder: Path) -> Any:
+    from transformers import GenerationConfig
+
+    raw = read_json(folder / "generation_config.json")
+    try:
+        return GenerationConfig.from_dict(raw)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise CheckpointError(f"{folder / 'generation_config.json'} is not usable: {error}") from error
 
 
 def _fill(
