@@ -63,14 +63,15 @@ wait_for_other_setup() {
     done
 }
 
-# What an up-to-date environment's stamp holds: the requirements, the interpreter and where it all lies.
+# What an up-to-date environment's stamp holds: requirements, native sources, the interpreter and where it all lies.
 fingerprint() {
     "$python" - "$root" <<'PY'
 import hashlib, pathlib, sys
 root = pathlib.Path(sys.argv[1])
 state = hashlib.sha256(f"{sys.version}\n{sys.prefix}\n{root}".encode())
-for name in ("constraints.txt", "pyproject.toml", "setup.py"):
-    state.update((root / name).read_bytes())
+native = sorted(root.glob("effkit/kernels/native/*.[ch]*"))
+for path in (root / "constraints.txt", root / "pyproject.toml", root / "setup.py", *native):
+    state.update(path.read_bytes())
 print(state.hexdigest())
 PY
 }
