@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 _HOMES = {
-    "ModelSource": "effkit.models.sources",
+    "ModelSource": "effkit.models.source",
     "resolve": "effkit.models.sources",
     "SAMPLES": "effkit.models.samples",
     "fetch_sample": "effkit.models.samples",
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from effkit.models.manifest import notes_of
     from effkit.models.restore import load_checkpoint, verify_checkpoint
     from effkit.models.samples import SAMPLES, fetch_sample
-    from effkit.models.sources import ModelSource, resolve
+    from effkit.models.source import ModelSource
+    from effkit.models.sources import resolve
 
 
 def __getattr__(name: str) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import glob
 import os
 import shutil
 import tempfile
@@ -23,8 +24,12 @@ _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 
 
-def check_writable(out: Path | str) -> Path:
+def check_writable(out: Path | str, needed_bytes: int = 0) -> Path:
     """Find out before long work whether a checkpoint can be written to ``out``; leaves nothing behind.
+
+    Args:
+        out: where the checkpoint is to go.
+        needed_bytes: what will be written; an older checkpoint there is only removed afterwards.
 
     Returns:
         The absolute path, links resolved.
@@ -36,10 +41,12 @@ def check_writable(out: Path | str) -> Path:
     target = _target(out)
     try:
         existing = next(parent for parent in target.parents if parent.exists())
-        with tempfile.TemporaryDirectory(prefix=f".{target.name}.effkit-probe-", dir=existing):
-            pass
+        with tempfile.TemporaryDirectory(prefix=_beside(target, "probe-").name, dir=existing):
+            free = shutil.disk_usage(existing).free
     except OSError as error:
         raise CheckpointError(f"nothing can be written to {target}: {why(error)} ({target.parent})") from None
+    if free < needed_bytes:
+        raise CheckpointError(f"{target} needs {needed_bytes} bytes and the disk has {free} bytes free")
     return target
 
 
@@ -101,14 +108,11 @@ def _beside(target: Path, what: str) -> Path:
 
 def _sweep(target: Path) -> None:
     """Remove what killed saves left; the lock is held, so no living process uses it."""
-    for stale in target.parent.glob(f"{_glob_quoted(_beside(target, 'tmp-').name)}*"):
-        shutil.rmtree(stale, ignore_errors=True)
+    for kind in ("tmp-", "probe-"):
+        for stale in target.parent.glob(f"{glob.escape(_beside(target, kind).name)}*"):
+            shutil.rmtree(stale, ignore_errors=True)
     if target.exists():
         shutil.rmtree(_beside(target, "old"), ignore_errors=True)
-
-
-def _glob_quoted(name: str) -> str:
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
 
 
 def _swap(work: Path, target: Path) -> None:

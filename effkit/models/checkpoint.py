@@ -271,8 +271,7 @@ def _is_untied(model: nn.Module, contents: Contents) -> bool:
     names = _embedding_names(model)
     if names is None or not _of_config(model, "tie_word_embeddings"):
         return False
-    head = names[1]
-    return head in contents.tensors or f"{head}_scale" in contents.tensors
+    return all(name in contents.tensors for name in names)
 
 
 def _is_transformers(model: nn.Module) -> bool:

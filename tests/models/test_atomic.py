@@ -77,9 +77,17 @@ def test_a_kill_at_any_point_leaves_the_old_or_the_new(
 
 def test_an_error_inside_leaves_the_old_directory_and_no_litter(tmp_path: Path) -> None:
     write(tmp_path / "out", "old")
-    with pytest.raises(ZeroDivisionError), replaced_directory(tmp_path / "out") as folder:
-        (folder / "a").write_text("half")
-        raise ZeroDivisionError
+
+    class InterruptError(Exception):
+        pass
+
+    def half_written() -> None:
+        with replaced_directory(tmp_path / "out") as folder:
+            (folder / "a").write_text("half")
+            raise InterruptError
+
+    with pytest.raises(InterruptError):
+        half_written()
     assert content(tmp_path / "out") == {"old"}
     assert [entry.name for entry in tmp_path.iterdir()] == ["out"]
 
@@ -129,6 +137,11 @@ def test_an_unwritable_place_is_reported_before_the_work(tmp_path: Path) -> None
     (tmp_path / "file").write_text("x")
     with pytest.raises((UsageError, CheckpointError)):
         check_writable(tmp_path / "file" / "out")
+
+
+def test_a_disk_too_small_is_reported_before_the_work(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"needs 1\d{18} bytes and the disk has \d+ bytes free"):
+        check_writable(tmp_path / "out", needed_bytes=10**18)
 
 
 def test_checking_creates_nothing(tmp_path: Path) -> None:

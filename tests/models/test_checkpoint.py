@@ -293,6 +293,60 @@ def test_a_disk_that_refuses_leaves_the_old_checkpoint(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["out"]
 
 
+def test_a_kill_while_saving_a_model_leaves_a_whole_checkpoint(
+    tmp_path: Path, child_environment: dict[str, str]
+) -> None:
+    save_checkpoint(tiny_llama(), tmp_path / "out")
+    script = (
+        "import os, signal, sys, torch\n"
+        "from effkit.models import load_checkpoint, resolve, save_checkpoint, verify_checkpoint\n"
+        "from tests.tiny import tiny_llama\n"
+        "torch.set_num_threads(1)\n"
+        "out, seed, point = sys.argv[1], 1, 0\n"
+        "while True:\n"
+        "    point += 7\n"
+        "    new = tiny_llama(seed=seed)\n"
+        "    child = os.fork()\n"
+        "    if not child:\n"
+        "        left = point\n"
+        "        def hook(event, arguments):\n"
+        "            global left\n"
+        "            if event.split('.')[0] in ('open', 'os', 'shutil', 'ctypes', 'tempfile'):\n"
+        "                left -= 1\n"
+        "                if left == 0: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "        sys.addaudithook(hook)\n"
+        "        save_checkpoint(new, out, max_shard_bytes=100_000)\n"
+        "        os._exit(0)\n"
+        "    status = os.waitpid(child, 0)[1]\n"
+        "    verify_checkpoint(out)\n"
+        "    found = load_checkpoint(out).state_dict()\n"
+        "    same = [all(torch.equal(t, found[n]) for n, t in m.state_dict().items()) for m in (tiny_llama(), new)]\n"
+        "    assert sum(same) == 1, (point, same)\n"
+        "    print('new' if same[1] else 'old')\n"
+        "    if same[1]: break\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "out")],
+        capture_output=True,
+        text=True,
+        env=child_environment,
+        check=False,
+    )
+    said = done.stdout.splitlines()
+    assert done.returncode == 0 and said[-1] == "new" and len(said) > 5, done.stderr
+    save_checkpoint(tiny_llama(), tmp_path / "out")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.gpu
+def test_a_checkpoint_loads_straight_to_the_gpu(tmp_path: Path) -> None:
+    model = BUILDERS["llama-tied"]()
+    save_checkpoint(model, tmp_path / "out")
+    loaded = load_checkpoint(tmp_path / "out", device="cuda")
+    assert {t.device.type for t in (*loaded.parameters(), *loaded.buffers())} == {"cuda"}
+    assert all(torch.equal(t, loaded.state_dict()[n].cpu()) for n, t in model.state_dict().items())
+
+
 def test_a_flipped_byte_is_found_by_verify(tmp_path: Path) -> None:
     save_checkpoint(tiny_llama(), tmp_path / "out")
     verify_checkpoint(tmp_path / "out")

@@ -153,6 +153,7 @@ def test_the_expanded_size_is_known_and_checked_before_loading(tmp_path: Path, m
     source = resolve(write(tmp_path / "tiny.gguf", tiny_llama(), Type.Q8_0))
     assert source.expanded_bytes() == 4 * 82240 > 2 * source.weight_file_bytes()
     assert source.expanded_bytes(torch.bfloat16) == 2 * 82240
+    assert source.size_note() == "0.1 MB on disk, 0.3 MB as float32"
     memory = psutil.virtual_memory()
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory._replace(available=1000))
     with pytest.raises(CheckpointError, match=r"needs 657920 bytes .*1000 bytes"):

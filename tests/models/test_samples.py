@@ -82,7 +82,7 @@ def test_another_file_than_the_pinned_one_is_thrown_away(index: Path, cache: Pat
 
 def test_no_network_is_said_plainly(index: Path) -> None:
     next(index.iterdir()).unlink()
-    with pytest.raises(SourceError, match="pip could not fetch effkit-test-sample==1.0.*check the network"):
+    with pytest.raises(SourceError, match=r"pip could not fetch effkit-test-sample==1\.0.*check the network"):
         fetch_sample("tiny")
 
 
@@ -111,7 +111,7 @@ def test_leftovers_of_a_killed_fetch_are_swept(index: Path, cache: Path) -> None
 
 def test_a_cache_that_cannot_be_written_says_what_to_do(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EFFKIT_CACHE", "/proc/nothing")
-    with pytest.raises(SourceError, match="cannot be kept in /proc/nothing/samples.*EFFKIT_CACHE"):
+    with pytest.raises(SourceError, match=r"cannot be kept in /proc/nothing/samples.*EFFKIT_CACHE"):
         fetch_sample("tiny")
 
 

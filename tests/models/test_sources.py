@@ -153,7 +153,7 @@ def test_too_little_free_memory_is_said_with_both_numbers(tmp_path: Path, monkey
     source = resolve(save_tiny(tmp_path / "model"))
     memory = psutil.virtual_memory()
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory._replace(available=1000))
-    with pytest.raises(CheckpointError, match="needs 328960 bytes.*1000 bytes"):
+    with pytest.raises(CheckpointError, match=r"needs 328960 bytes.*1000 bytes"):
         source.load()
     with pytest.raises(CheckpointError, match="needs 164480 bytes"):
         source.load(torch.bfloat16)
