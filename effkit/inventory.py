@@ -130,8 +130,9 @@ class Inventory:
 def take_inventory(model: nn.Module) -> Inventory:
     """Look through ``model`` without changing it; parameters may be on the meta device."""
     storages = _storages(model)
-    by_tensor_name = {name: s for s in storages for name in (s.name, *s.aliases)}
-    layers = [layer for entry in _modules(model) for layer in _layers_of(*entry, by_tensor_name)]
+    by_name = {name: storage for storage in storages for name in (storage.name, *storage.aliases)}
+    by_memory = {storage_key(tensor): by_name[name] for name, tensor in _named_tensors(model)}
+    layers = [layer for entry in _modules(model) for layer in _layers_of(*entry, by_memory)]
     users: dict[str, list[str]] = {}
     for layer in layers:
         users.setdefault(layer.weight, []).append(layer.name)
@@ -192,18 +193,19 @@ def _layers_of(
     aliases: tuple[str, ...],
     module: nn.Module,
     parent: nn.Module | None,
-    storages: dict[str, Storage],
+    storages: dict[int, Storage],
 ) -> list[Layer]:
     own: dict[str, torch.Tensor] = dict(module.named_parameters(recurse=False))
     if isinstance(module, CompressedModule):
         own = dict(module.named_buffers(recurse=False)) | own
+        own = {"weight": module.weight} | own if isinstance(module.weight, torch.Tensor) else own  # a tied one's
     if not own:
         return []
     prefix = f"{name}." if name else ""
     if is_fused_experts(module):
         return _experts(prefix, aliases, module, own, storages)
     main = "weight" if "weight" in own else max(own, key=lambda n: own[n].numel())
-    storage = storages[prefix + main]
+    storage = storages[storage_key(own[main])]
     return [
         Layer(
             name=name or "(root)",
@@ -226,11 +228,11 @@ def _experts(
     aliases: tuple[str, ...],
     module: nn.Module,
     own: dict[str, torch.Tensor],
-    storages: dict[str, Storage],
+    storages: dict[int, Storage],
 ) -> list[Layer]:
     found = []
     for name, tensor in own.items():
-        storage = storages[prefix + name]
+        storage = storages[storage_key(tensor)]
         experts = tensor.ndim == 3
         shape = tuple(tensor.shape)
         if experts and module.is_transposed:

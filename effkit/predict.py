@@ -96,17 +96,14 @@ def decode_weight_bytes(inventory: Inventory, plan: Plan | None = None, shape: T
     total = 0.0
     seen: set[str] = set()
     for layer in inventory.layers:
-        total += layer.other_bytes
-        planned = after.get(layer.name)
-        if planned is None and layer.weight in seen:
-            continue
-        seen.add(layer.weight)
-        size = layer.weight_bytes if planned is None else planned
         sharing = [name for name in layer.tied if (name in after) == (layer.name in after)]
-        readers = {layer.kind, *(inventory.layer(name).kind for name in sharing)}
-        if readers == {"embedding"}:
+        if {layer.kind, *(inventory.layer(name).kind for name in sharing)} == {"embedding"}:
             continue
-        total += size * (active if layer.kind == "experts" else 1.0)
+        size = after.get(layer.name)
+        if size is None:
+            size = 0 if layer.weight in seen else layer.weight_bytes
+            seen.add(layer.weight)
+        total += (size + layer.other_bytes) * (active if layer.kind == "experts" else 1.0)
     return int(total)
 
 

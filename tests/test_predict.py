@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
 import torch
 from torch import nn
 
+from effkit.apply import apply_plan
 from effkit.inventory import take_inventory
 from effkit.planning import make_plan
 from effkit.predict import TextShape, decode_weight_bytes, kv_cache_bytes, predict
@@ -29,6 +33,17 @@ def test_compressed_layers_count_by_their_bytes_after() -> None:
     plan = make_plan(inventory, load_recipe("int8"))
     saved = plan.bytes_before - plan.bytes_after
     assert decode_weight_bytes(inventory, plan) == decode_weight_bytes(inventory) - saved
+
+
+@pytest.mark.parametrize("build", [lambda: tiny_llama(tied=True), lambda: tiny_llama(tied=False), tiny_gpt2, tiny_moe])
+def test_a_compressed_model_reads_what_its_plan_foretold(build: Callable[[], nn.Module]) -> None:
+    model = build()
+    shape = TextShape.from_config(model.config)
+    inventory = take_inventory(model)
+    plan = make_plan(inventory, load_recipe("int8"))
+    foretold = decode_weight_bytes(inventory, plan, shape)
+    apply_plan(model, plan)
+    assert decode_weight_bytes(take_inventory(model), None, shape) == pytest.approx(foretold, rel=0.005)
 
 
 def test_an_untied_copy_of_the_head_is_read_instead_of_the_table() -> None:
