@@ -126,12 +126,20 @@ def named_class(name: str) -> Any:
 
 
 def build(config: Any, kind: Any, dtype: torch.dtype, trust_remote_code: bool = False, **settings: Any) -> nn.Module:
-    """Build a model on the current default device; parameters get ``dtype``."""
-    if hasattr(kind, "from_config"):
-        extra: dict[str, Any] = {"trust_remote_code": True} if trust_remote_code else {}
-        model = kind.from_config(config, dtype=dtype, **extra, **settings)
-    else:
-        model = kind._from_config(config, dtype=dtype, **settings)
+    """Build a model on the current default device; parameters get ``dtype``.
+
+    Raises:
+        CheckpointError: the configuration contradicts itself, or asks for what is not installed.
+    """
+    try:
+        if hasattr(kind, "from_config"):
+            extra: dict[str, Any] = {"trust_remote_code": True} if trust_remote_code else {}
+            model = kind.from_config(config, dtype=dtype, **extra, **settings)
+        else:
+            model = kind._from_config(config, dtype=dtype, **settings)
+    except (ArithmeticError, AttributeError, ImportError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        kind_name = config.model_type
+        raise CheckpointError(f"no {kind_name} model can be built from this configuration: {_short(error)}") from error
     built: nn.Module = model.eval()
     return built
 

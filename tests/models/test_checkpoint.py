@@ -411,6 +411,10 @@ def test_hostile_or_newer_manifests_are_clear_errors(tmp_path: Path) -> None:
         ({"modules": modules | {name: modules[name] | {"in_features": 32}}}, "shape"),
         ({"modules": modules | {"model.layers.7.mlp.up_proj": modules[name]}}, "does not have"),
         ({"model_class": "os.system"}, "no model class"),
+        ({"settings": {"surprise": True}}, "no llama model can be built.*surprise"),
+        ({"attention": "telepathy"}, "telepathy"),
+        ({"aliases": {"lm_head.weight": "nowhere"}}, "have no owner"),
+        ({"buffers": {"model.rotary_emb.surprise": "float32"}}, "buffers differ"),
     ):
         (out / "effkit.json").write_text(good)
         edit_manifest(out, **changes)

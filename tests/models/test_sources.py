@@ -218,6 +218,17 @@ def test_a_broken_config_is_named(config: str, message: str, tmp_path: Path) -> 
         resolve(folder)
 
 
+def test_a_config_that_contradicts_itself_is_a_clear_error(tmp_path: Path) -> None:
+    folder = save_tiny(tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"hidden_act": "wishful"}))
+    source = resolve(folder)
+    with pytest.raises(CheckpointError, match=r"no llama model can be built from this configuration.*wishful"):
+        source.meta_model()
+    with pytest.raises(CheckpointError, match="wishful"):
+        source.load()
+
+
 def test_what_another_tool_has_quantized_is_refused(tmp_path: Path) -> None:
     folder = save_tiny(tmp_path / "model")
     config = json.loads((folder / "config.json").read_text())
