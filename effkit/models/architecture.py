@@ -6,6 +6,7 @@ Reads configurations only. Code that comes with a model runs solely when the cal
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -131,6 +132,7 @@ def build(config: Any, kind: Any, dtype: torch.dtype, trust_remote_code: bool = 
     Raises:
         CheckpointError: the configuration contradicts itself, or asks for what is not installed.
     """
+    config = copy.deepcopy(config)  # building writes into it
     try:
         if hasattr(kind, "from_config"):
             extra: dict[str, Any] = {"trust_remote_code": True} if trust_remote_code else {}

@@ -12,6 +12,7 @@ from pathlib import Path
 from effkit.errors import SourceError, UsageError, did_you_mean
 from effkit.models import architecture, hub, restore, samples
 from effkit.models.atomic import MANIFEST, recover
+from effkit.models.files import why
 from effkit.models.gguf import gguf_config, read_gguf
 from effkit.models.integrity import Weights, read_json
 from effkit.models.manifest import read_manifest
@@ -41,8 +42,12 @@ def resolve(source: str | Path, *, trust_remote_code: bool = False, revision: st
     if text.startswith(samples.PREFIX):
         return _sample(text)
     path = Path(text).expanduser()
-    recover(path.absolute())
-    if path.exists():
+    try:
+        recover(path.absolute())
+        exists = path.exists()
+    except OSError as error:
+        raise SourceError(f"{text} cannot be looked at: {why(error)}") from error
+    if exists:
         if revision is not None:
             raise UsageError(f"{text} is a local path, which has no revision {revision!r}")
         return _local(text, path.absolute(), trust_remote_code)

@@ -70,6 +70,14 @@ def test_the_stored_dtype_is_kept_unless_another_is_asked_for(dtype: torch.dtype
     assert {parameter.dtype for parameter in source.load(torch.float32).parameters()} == {torch.float32}
 
 
+def test_building_and_loading_leave_the_source_as_it_was(tmp_path: Path) -> None:
+    source = resolve(save_tiny(tmp_path / "model", tiny_moe()))
+    before = source.config.to_dict()
+    source.meta_model()
+    source.load(torch.bfloat16)
+    assert source.config.to_dict() == before
+
+
 def test_mixed_dtypes_are_noted(tmp_path: Path) -> None:
     folder = save_tiny(tmp_path / "model", tiny_llama().to(torch.bfloat16))
     tensors = load_file(folder / "model.safetensors")
@@ -169,6 +177,7 @@ def test_too_little_free_memory_is_said_with_both_numbers(tmp_path: Path, monkey
         ("no/such/place/at/all", "there is no no/such/place/at/all"),
         ("model.ggu", "there is no"),
         ("  ", "name is empty"),
+        ("./" + 300 * "x", "the name is too long"),
         ("adapter", "merge it into the model"),
         ("with-gguf", r"give the file: .*some\.gguf"),
         ("sample:smollm2-135", "did you mean 'smollm2-135m'"),
