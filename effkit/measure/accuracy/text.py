@@ -6,9 +6,8 @@ Receives a runtime and windows; knows no pass. Dimensions: B windows, T position
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +31,6 @@ FloatArray = npt.NDArray[np.float64]
 NOT_TEXT = dict.fromkeys(("output_cosine_mean", "output_relative_error_mean"), "only for models that give vectors")
 COMPARED = ("kl_mean", "kl_median", "kl_p99", "kl_max", "top1_agreement")
 PAIRED = ("perplexity_ratio", "perplexity_ratio_low", "perplexity_ratio_high", "within_noise")
-
-
-@dataclass
-class _Scores:
-    """Per-token results, window by window."""
-
-    nll: list[torch.Tensor] = field(default_factory=list)
-    kl: list[torch.Tensor] = field(default_factory=list)
-    same_top1: list[torch.Tensor] = field(default_factory=list)
 
 
 def evaluate_text(
@@ -75,47 +65,76 @@ def evaluate_text(
     """
     if not windows.scored_tokens:
         raise MeasureError("the windows hold no token to score")
-    compared = min(suite.kl_windows, len(windows)) if baseline or write_baseline else 0
-    rows = sum(int(mask.sum()) for mask in windows.scored[:compared])
-    scores = _Scores()
+    scorer = _Scorer(runtime, windows, suite, pad_side, baseline)
     with ExitStack() as stack:
         stack.enter_context(full_fp32())
-        writer = None
         if write_baseline is not None:
-            writer = stack.enter_context(BaselineWriter(write_baseline, key=key, digest=windows.digest()))
-        row = 0
-        for index, logits, targets in _scored_logits(runtime, windows, suite.batch_size, pad_side):
-            scores.nll.append(_finite(token_nll(logits, targets), index))
-            if index < compared:
-                for part in chunks(logits):
-                    if writer is not None:
-                        writer.append("logits", logits[part].float().cpu().numpy(), rows=rows)
-                    if baseline is not None:
-                        _compare(scores, baseline, row + part.start, logits[part])
-                row += len(targets)
+            writer = BaselineWriter(write_baseline, key=key, digest=windows.digest())
+            scorer.writer = stack.enter_context(writer)
+        for start in range(0, len(windows), suite.batch_size):
+            scorer.score(start)
             if progress is not None:
-                progress(index + 1, len(windows))
-        nll = torch.cat(scores.nll).numpy()
-        if writer is not None:
-            writer.append("nll", nll, rows=len(nll))
+                progress(min(start + suite.batch_size, len(windows)), len(windows))
+        nll = scorer.nll.numpy()
+        if scorer.writer is not None:
+            scorer.writer.append("nll", nll, rows=len(nll))
     ratio = perplexity_ratio(baseline.read("nll"), nll, seed=suite.seed) if baseline else None
-    return _record(suite, nll, scores, ratio, is_baseline=write_baseline is not None and baseline is None)
+    return _record(suite, nll, scorer, ratio, is_baseline=write_baseline is not None and baseline is None)
 
 
-def _scored_logits(
-    runtime: TextRuntime, windows: Windows, batch_size: int, pad_side: str
-) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
-    """Yield per window its index, the logits [N, V] that predict its scored tokens, and those tokens [N]."""
-    for start in range(0, len(windows), batch_size):
-        ids, mask = windows.batch(start, batch_size, side=pad_side)
-        logits = runtime.logits(ids, mask)
+class _Scorer:
+    """Scores batch after batch and keeps numbers per token, never logits: those of one batch live in ``score``."""
+
+    def __init__(
+        self, runtime: TextRuntime, windows: Windows, suite: Suite, pad_side: str, baseline: BaselineStore | None
+    ) -> None:
+        self.runtime, self.windows, self.batch_size, self.pad_side = runtime, windows, suite.batch_size, pad_side
+        self.baseline = baseline
+        self.writer: BaselineWriter | None = None
+        self.compared = min(suite.kl_windows, len(windows))
+        self.rows = sum(int(mask.sum()) for mask in windows.scored[: self.compared])
+        self.done = 0
+        # Allocated before any logits, see effkit.measure.accuracy.divergence on the heap.
+        self.nll = torch.empty(windows.scored_tokens, dtype=torch.float64)
+        self.kl = torch.empty(self.rows if baseline else 0, dtype=torch.float64)
+        self.same_top1 = torch.empty(self.rows if baseline else 0, dtype=torch.bool)
+
+    def score(self, start: int) -> None:
+        """Score the batch of windows that begins at ``start``."""
+        ids, mask = self.windows.batch(start, self.batch_size, side=self.pad_side)
+        logits = self.runtime.logits(ids, mask)
         for offset in range(ids.shape[0]):
             index = start + offset
-            length = len(windows.ids[index])
-            first = ids.shape[1] - length if pad_side == "left" else 0
-            scored = torch.from_numpy(np.flatnonzero(windows.scored[index]))
-            targets = torch.from_numpy(windows.ids[index])[scored].to(logits.device)
-            yield index, _rows(logits[offset], first + scored - 1), targets
+            length = len(self.windows.ids[index])
+            first = ids.shape[1] - length if self.pad_side == "left" else 0
+            scored = torch.from_numpy(np.flatnonzero(self.windows.scored[index]))
+            targets = torch.from_numpy(self.windows.ids[index])[scored].to(logits.device)
+            self._window(index, _rows(logits[offset], first + scored - 1), targets)
+
+    def _window(self, index: int, logits: torch.Tensor, targets: torch.Tensor) -> None:
+        """Take in one window: logits [N, V] that predict its scored tokens, and those tokens [N]."""
+        begin, self.done = self.done, self.done + len(targets)
+        self.nll[begin : self.done] = _finite(token_nll(logits, targets), index)
+        if index >= self.compared:
+            return
+        for part in chunks(logits):
+            rows = slice(begin + part.start, begin + part.stop)
+            if self.writer is not None:
+                self.writer.append("logits", logits[part].float().cpu().numpy(), rows=self.rows)
+            if self.baseline is not None:
+                self._compare(self.baseline, rows, logits[part])
+
+    def _compare(self, store: BaselineStore, rows: slice, logits: torch.Tensor) -> None:
+        """Compare logits [n, V] with those rows of the baseline."""
+        stored = store.read("logits", rows.start, rows.stop)
+        if stored.shape != tuple(logits.shape):
+            raise MeasureError(
+                f"the baseline has {stored.shape[1]} words, this variant {logits.shape[1]}: "
+                "a variant keeps the vocabulary"
+            )
+        expected = torch.from_numpy(stored)
+        self.kl[rows] = kl_divergence(expected, logits)
+        self.same_top1[rows] = same_top1(expected, logits)
 
 
 def _rows(logits: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
@@ -126,18 +145,6 @@ def _rows(logits: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
     return logits[positions.to(logits.device)]
 
 
-def _compare(scores: _Scores, store: BaselineStore, row: int, logits: torch.Tensor) -> None:
-    """Compare logits [n, V] with the baseline's rows from ``row`` on."""
-    stored = store.read("logits", row, row + len(logits))
-    if stored.shape != tuple(logits.shape):
-        raise MeasureError(
-            f"the baseline has {stored.shape[1]} words, this variant {logits.shape[1]}: a variant keeps the vocabulary"
-        )
-    baseline = torch.from_numpy(stored)
-    scores.kl.append(kl_divergence(baseline, logits))
-    scores.same_top1.append(same_top1(baseline, logits))
-
-
 def _finite(nll: torch.Tensor, window: int) -> torch.Tensor:
     bad = int((~torch.isfinite(nll)).sum())
     if bad:
@@ -146,7 +153,7 @@ def _finite(nll: torch.Tensor, window: int) -> torch.Tensor:
 
 
 def _record(
-    suite: Suite, nll: FloatArray, scores: _Scores, ratio: RatioInterval | None, *, is_baseline: bool
+    suite: Suite, nll: FloatArray, scores: _Scorer, ratio: RatioInterval | None, *, is_baseline: bool
 ) -> Accuracy:
     mean = float(np.mean(nll, dtype=np.float64))
     fields: dict[str, Any] = {"scored_tokens": nll.size, "nll_mean": mean}
@@ -165,7 +172,7 @@ def _record(
         reasons |= dict.fromkeys(PAIRED, "no baseline was given")
     if is_baseline and suite.kl_windows:
         fields |= {"kl_mean": 0.0, "kl_median": 0.0, "kl_p99": 0.0, "kl_max": 0.0, "top1_agreement": 1.0}
-    elif scores.kl:
+    elif scores.kl.numel():
         divergences, reason = _divergences(scores)
         fields |= divergences
         reasons |= dict.fromkeys([name for name in COMPARED if name not in divergences], reason)
@@ -175,10 +182,10 @@ def _record(
     return Accuracy(suite=suite.name, **fields, reasons=reasons)
 
 
-def _divergences(scores: _Scores) -> tuple[dict[str, float], str]:
+def _divergences(scores: _Scorer) -> tuple[dict[str, float], str]:
     """Fields of divergence and agreement, and the reason for those left out."""
-    agreement = {"top1_agreement": float(torch.cat(scores.same_top1).double().mean())}
-    kl = torch.cat(scores.kl).numpy()
+    agreement = {"top1_agreement": float(scores.same_top1.double().mean())}
+    kl = scores.kl.numpy()
     if not np.isfinite(kl).all():
         return agreement, "infinite: the variant excludes a token that the baseline does not"
     figures = {

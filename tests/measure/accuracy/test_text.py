@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -163,13 +164,24 @@ def test_another_vocabulary_is_refused(cut: Windows, tmp_path: Path) -> None:
         against_baseline(tiny_llama(vocab_size=336), cut, tmp_path, suite())
 
 
-def test_progress_counts_every_window(cut: Windows) -> None:
+def test_progress_counts_the_windows_done(cut: Windows) -> None:
     seen: list[tuple[int, int]] = []
     settings = suite(batch_size=4)
-    evaluate_text(
-        EagerRuntime(tiny_llama()), cut, suite=settings, progress=lambda done, total: seen.append((done, total))
-    )
-    assert seen == [(index + 1, len(cut)) for index in range(len(cut))]
+    evaluate_text(EagerRuntime(tiny_llama()), cut, suite=settings, progress=lambda *counts: seen.append(counts))
+    assert seen == [(done, len(cut)) for done in [*range(4, len(cut), 4), len(cut)]]
+
+
+def test_the_logits_of_a_batch_are_gone_before_the_next_is_computed(cut: Windows) -> None:
+    class Watching(EagerRuntime):
+        last: weakref.ref[torch.Tensor] | None = None
+
+        def logits(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> torch.Tensor:
+            assert self.last is None or self.last() is None
+            result = super().logits(input_ids, attention_mask)
+            self.last = weakref.ref(result)
+            return result
+
+    evaluate_text(Watching(tiny_llama()), cut, suite=suite(batch_size=2))
 
 
 def test_a_failed_run_leaves_no_baseline(cut: Windows, tmp_path: Path) -> None:
