@@ -1,0 +1,162 @@
+"""A worker process: started fresh, told what to do by JSON lines, gone when its parent is gone.
+
+Orders go to its standard input, answers come back on a pipe of their own; whatever it or a library prints goes to
+a log file and can never be mistaken for an answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+
+from effkit.errors import StudyError
+from effkit.records import Status
+
+NEARLY_NOTHING = 0.03
+"""Share of memory below which a SIGKILL is taken for the kernel's out-of-memory killer."""
+
+CGROUP_EVENTS = (Path("/sys/fs/cgroup/memory.events"), Path("/sys/fs/cgroup/memory/memory.oom_control"))
+SAMPLE_S = 0.5
+
+
+class WorkerError(StudyError):
+    """A worker answered with an error, or died.
+
+    Attributes:
+        status: ``failed`` or ``out_of_memory``.
+        reason: for the row, in words.
+    """
+
+    def __init__(self, status: Status, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
+class Worker:
+    """One worker process; a context manager that ends it whatever happens.
+
+    Args:
+        log: file for everything it prints; appended to.
+        memory_limit_bytes: limit on its private memory, or None.
+    """
+
+    def __init__(self, log: Path, *, memory_limit_bytes: int | None = None) -> None:
+        self._log_path = log
+        self._limit = memory_limit_bytes
+        self._oom_kills = _oom_kills()
+        self._least_available = psutil.virtual_memory().available
+        log.parent.mkdir(parents=True, exist_ok=True)
+        receive, send = os.pipe()
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "effkit.study.worker", str(send), str(memory_limit_bytes or 0)],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                pass_fds=(send,),
+                start_new_session=True,  # Ctrl-C reaches the parent alone, which then ends its workers in order
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            )
+        os.close(send)
+        self._answers = os.fdopen(receive, "r", encoding="utf-8")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.end()
+
+    @property
+    def pid(self) -> int:
+        """Process number."""
+        return self._process.pid
+
+    def ask(self, order: str, *, on_progress: Callable[[int, int], None] | None = None, **arguments: Any) -> Any:
+        """Send an order and wait for its answer.
+
+        Args:
+            order: name of a method of ``effkit.study.worker.Orders``.
+            on_progress: called with steps done and steps in all.
+            arguments: JSON data.
+
+        Raises:
+            WorkerError: it answered with an error, or died.
+        """
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write((json.dumps({"order": order, **arguments}) + "\n").encode())
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise self._death() from None
+        while line := self._read():
+            answer = json.loads(line)
+            if answer["kind"] == "progress":
+                if on_progress is not None:
+                    on_progress(answer["done"], answer["total"])
+            elif answer["kind"] == "result":
+                return answer["value"]
+            else:
+                raise WorkerError(answer["status"], answer["reason"])
+        raise self._death()
+
+    def _read(self) -> str:
+        """Next answer, or an empty string at the end; keeps an eye on how much memory is left meanwhile."""
+        while not select.select([self._answers], [], [], SAMPLE_S)[0]:
+            self._least_available = min(self._least_available, psutil.virtual_memory().available)
+        return self._answers.readline()
+
+    def _death(self) -> WorkerError:
+        code = self._process.wait()
+        tail = self._last_words()
+        if code != -signal.SIGKILL:
+            what = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+            return WorkerError("failed", f"the worker process {what}{tail}; log: {self._log_path}")
+        if _oom_kills() > self._oom_kills:
+            return WorkerError(
+                "out_of_memory", "the kernel's out-of-memory killer ended the process (cgroup count rose)"
+            )
+        if self._least_available < NEARLY_NOTHING * psutil.virtual_memory().total:
+            left = self._least_available >> 20
+            return WorkerError("out_of_memory", f"the process was killed when {left} MiB of memory were left")
+        return WorkerError(
+            "failed", "the process was ended by SIGKILL, with memory to spare: not by this machine's limits"
+        )
+
+    def _last_words(self) -> str:
+        lines = self._log_path.read_text(errors="replace").strip().splitlines()
+        return f" ({lines[-1].strip()[:200]})" if lines else ""
+
+    def end(self) -> None:
+        """End the process; at once where it does not leave by itself."""
+        if self._process.stdin is not None and not self._process.stdin.closed:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
+        try:
+            self._process.wait(timeout=0.5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._answers.close()
+
+
+def _oom_kills() -> int:
+    """How often the kernel's out-of-memory killer struck in this control group; 0 where that is not told."""
+    for path in CGROUP_EVENTS:
+        try:
+            words = path.read_text().split()
+        except OSError:
+            continue
+        if "oom_kill" in words:
+            return int(words[words.index("oom_kill") + 1])
+    return 0

@@ -1,0 +1,445 @@
+"""The study: every variant in fresh processes, every finished row kept, samples interleaved with the baseline."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from effkit.errors import UsageError
+from effkit.records import Accuracy, Ceilings, Coverage, Energy, Memory, Protocol, Results, Speed, Variant
+from effkit.study.config import FP32, Context, StudyConfig, VariantSpec, source_digest, variants
+from effkit.study.events import Listener, Notice, Progress, RowFinished, Stage, StageStarted, ignore
+from effkit.study.process import Worker, WorkerError
+from effkit.study.store import Store, check_out, locked
+from effkit.suite import Suite
+
+ISOLATION = "one fresh process per variant; recipes are applied in another process, which saves what is measured"
+DISK_RESERVE_BYTES = 256 << 20
+COMPANION_SHARE = 0.8
+"""Share of the memory at hand that the companion and a variant together may be expected to take."""
+
+
+def run_study(config: StudyConfig, on_event: Listener | None = None) -> Results:
+    """Measure every variant of ``config``; rows that an earlier run of the same command finished are reused.
+
+    Args:
+        config: what to do.
+        on_event: told of stages, progress and rows as they happen.
+
+    Returns:
+        All rows, as they are in the store; a variant that failed is a row that says so.
+
+    Raises:
+        UsageError, RecipeError, PlanError: before any work. StudyError: the store cannot be used.
+    """
+    check_out(config.out)
+    with locked(config.out):
+        study = _Study(config, on_event or ignore)
+        try:
+            return study.run()
+        finally:
+            study.close()
+
+
+@dataclass
+class _Prepared:
+    """What is known of the model before anything runs."""
+
+    task: str
+    suites: tuple[Suite, ...]
+    notes: tuple[str, ...]
+    expanded_bytes: int
+    header: dict[str, Any]
+    context: Context
+    ceilings: Ceilings
+    device: str
+
+
+class _Study:
+    def __init__(self, config: StudyConfig, on_event: Listener) -> None:
+        self.config = config
+        self.tell = on_event
+        self.store = Store(config.out)
+        self.known = _look_ahead(config)
+        self.specs = variants(config, self.known.context)
+        self._companion: Worker | None = None
+
+    def close(self) -> None:
+        """End the companion and release the store."""
+        self._end_companion()
+        self.store.close()
+
+    def run(self) -> Results:
+        missing = [spec for spec in self.specs if self._finished(spec) is None]
+        interleaved = self._may_interleave() and any(not spec.is_baseline for spec in missing)
+        earlier = self.store.get("", "interleaved", self.known.context.fingerprint())
+        self._interleaved = interleaved if missing or earlier is None else bool(earlier["interleaved"])
+        self.store.put("", "interleaved", self.known.context.fingerprint(), {"interleaved": self._interleaved})
+        self._describe()
+        for spec in self.specs:
+            row = self._finished(spec)
+            self.tell(RowFinished(row, reused=True) if row is not None else StageStarted(spec.name, "prepare"))
+            if row is None:
+                row = self._measured(spec)
+                self.store.put_row(row)
+                self.tell(RowFinished(row, reused=False))
+        results = self.store.results()
+        if all(row.status == "ok" for row in results.variants):
+            self._tidy()
+        return results
+
+    def _finished(self, spec: VariantSpec) -> Variant | None:
+        """A row that succeeded before; failed ones are tried again."""
+        row = self.store.row(spec.name, spec.fingerprint)
+        return row if row is not None and row.status == "ok" else None
+
+    def _describe(self) -> None:
+        protocol = _protocol(self.known, self._interleaved, self.config)
+        names = [[spec.name, spec.fingerprint] for spec in self.specs]
+        self.store.describe_run({**self.known.header, "protocol": protocol.model_dump(mode="json"), "variants": names})
+
+    def _measured(self, spec: VariantSpec) -> Variant:
+        """Take one variant through all stages; whatever goes wrong becomes its row."""
+        row = _RowBuilder(spec, self.known.device)
+        try:
+            prepared = self._prepare(spec)
+            if prepared["coverage"] is not None:
+                row.coverage = Coverage.model_validate(prepared["coverage"])
+            return self._measure(spec, prepared, row)
+        except WorkerError as error:
+            return row.failed(error)
+
+    def _prepare(self, spec: VariantSpec) -> dict[str, Any]:
+        checkpoint = self._checkpoint(spec)
+        known = self.store.get(spec.name, "prepare", spec.fingerprint)
+        if known is not None and (checkpoint / "effkit.json").is_file():
+            return known
+        self.tell(StageStarted(spec.name, "prepare"))
+        with self._worker(spec, "prepare") as worker:
+            prepared: dict[str, Any] = worker.ask(
+                "prepare",
+                on_progress=self._progress(spec, "prepare"),
+                source=self.config.source,
+                dtype=spec.dtype,
+                recipe=spec.recipe.to_dict() if spec.recipe else None,
+                out=str(checkpoint),
+                trust=self.config.trust_remote_code,
+            )
+        self.store.put(spec.name, "prepare", spec.fingerprint, prepared)
+        return prepared
+
+    def _measure(self, spec: VariantSpec, prepared: dict[str, Any], row: _RowBuilder) -> Variant:
+        baselines = self._baselines(spec)
+        with self._worker(spec, "measure") as worker:
+            self._load(worker, spec)
+            accuracies = [self._accuracy(worker, spec, suite, baselines) for suite in self.known.suites]
+            samples, reasons = self._speed(worker, spec)
+            self.tell(StageStarted(spec.name, "energy"))
+            sections = worker.ask(
+                "finish",
+                ceilings=self.known.ceilings.model_dump(mode="json"),
+                baseline_samples=samples,
+                reasons=reasons,
+                is_baseline=spec.is_baseline,
+                prepared=prepared,
+                baseline_weight_bytes=self._baseline_bytes(spec),
+            )
+        return row.ok(accuracies, sections)
+
+    def _load(self, worker: Worker, spec: VariantSpec) -> None:
+        self.tell(StageStarted(spec.name, "load"))
+        loaded = worker.ask(
+            "load",
+            checkpoint=str(self._checkpoint(spec)),
+            device=self.known.device,
+            task=self.known.task,
+            trust=self.config.trust_remote_code,
+        )
+        self.store.put(spec.name, "load", spec.fingerprint, loaded)
+
+    def _accuracy(self, worker: Worker, spec: VariantSpec, suite: Suite, baselines: dict[str, str]) -> Accuracy:
+        if not self.config.measure_accuracy:
+            return Accuracy.missing("not asked for", suite=suite.name)
+        self.tell(StageStarted(spec.name, "accuracy"))
+        folder = self._baseline_folder(suite)
+        missing = baselines.get(suite.name)
+        found = worker.ask(
+            "accuracy",
+            on_progress=self._progress(spec, "accuracy"),
+            suite=suite.to_dict(),
+            key=self.specs[0].fingerprint,
+            baseline=None if spec.is_baseline or missing else str(folder),
+            write_baseline=str(folder) if spec.is_baseline else None,
+        )
+        if missing:
+            found["reasons"] = {name: missing if "baseline" in why else why for name, why in found["reasons"].items()}
+        return Accuracy.model_validate(found)
+
+    def _baselines(self, spec: VariantSpec) -> dict[str, str]:
+        """Make sure the dense FP32 run's likelihoods and logits are there; why not, by suite."""
+        if spec.is_baseline or not self.config.measure_accuracy:
+            return {}
+        if self._finished(self.specs[0]) is None:
+            return {suite.name: "the dense fp32 row failed, so there is no baseline" for suite in self.known.suites}
+        lacking = [
+            suite for suite in self.known.suites if not (self._baseline_folder(suite) / "baseline.json").is_file()
+        ]
+        if lacking:
+            fp32 = self.specs[0]
+            self._prepare(fp32)
+            with self._worker(fp32, "baseline") as worker:
+                self._load(worker, fp32)
+                for suite in lacking:
+                    self._accuracy(worker, fp32, suite, {})
+        return {}
+
+    def _speed(self, worker: Worker, spec: VariantSpec) -> tuple[dict[str, list[float]] | None, dict[str, str]]:
+        """Take all samples; returns the companion's, pair by pair, and reasons for what is left out."""
+        self.tell(StageStarted(spec.name, "speed"))
+        suite = self.known.suites[0].to_dict()
+        kinds = worker.ask("start_speed", suite=suite)
+        reasons = {"compile_s": "nothing is compiled in eager mode"}
+        if spec.recipe is None:
+            reasons["compress_s"] = "a dense row"
+        companion = None if spec.is_baseline else self._start_companion(suite)
+        total = len(kinds) * self.known.suites[0].repeats
+        report = self._progress(spec, "speed")
+        beside: dict[str, list[float]] = {kind: [] for kind in kinds}
+        for index, kind in enumerate(kinds):
+            worker.ask("warm_up", kind=kind)
+            if companion is not None:
+                companion.ask("warm_up", kind=kind)
+            for turn in range(self.known.suites[0].repeats):
+                order = [worker] if companion is None else [companion, worker] if turn % 2 else [worker, companion]
+                for each in order:  # A B B A
+                    seconds = each.ask("sample", kind=kind)
+                    if each is companion:
+                        beside[kind].append(seconds)
+                report(index * self.known.suites[0].repeats + turn + 1, total)
+        return (beside if companion is not None else None), reasons
+
+    def _start_companion(self, suite: dict[str, Any]) -> Worker | None:
+        """Dense FP32, held beside the variants for alternate samples; None where it is not to be had."""
+        if not self._interleaved or self._finished(self.specs[0]) is None:
+            return None
+        if self._companion is None:
+            fp32 = self.specs[0]
+            try:
+                self._prepare(fp32)
+                self._companion = self._worker(fp32, "companion")
+                self._load(self._companion, fp32)
+                self._companion.ask("start_speed", suite=suite)
+            except WorkerError as error:
+                self._end_companion()
+                self.tell(Notice(f"no fp32 process beside the variants: {error}; speedups are left out"))
+        return self._companion
+
+    def _end_companion(self) -> None:
+        if self._companion is not None:
+            self._companion.end()
+            self._companion = None
+
+    def _may_interleave(self) -> bool:
+        """Whether dense FP32 and a variant of the same size fit beside each other."""
+        if self.known.device != "cpu":
+            import torch
+
+            free: int = torch.cuda.mem_get_info(self.known.device)[0]
+        else:
+            free = psutil.virtual_memory().available
+        return 2 * self.known.expanded_bytes < COMPANION_SHARE * free
+
+    def _baseline_bytes(self, spec: VariantSpec) -> int | None:
+        dense = self.specs[0]
+        known = self.store.get(FP32, "load", dense.fingerprint) if spec.is_baseline or self._finished(dense) else None
+        return int(known["weight_bytes"]) if known else None
+
+    def _worker(self, spec: VariantSpec, job: str) -> Worker:
+        log = self.config.out / "logs" / f"{spec.name}-{job}.log"
+        return Worker(log, memory_limit_bytes=self.config.memory_limit_bytes)
+
+    def _progress(self, spec: VariantSpec, stage: Stage) -> Any:
+        return lambda done, total: self.tell(Progress(spec.name, stage, done, total))
+
+    def _checkpoint(self, spec: VariantSpec) -> Path:
+        return self.config.out / "variants" / spec.name
+
+    def _baseline_folder(self, suite: Suite) -> Path:
+        safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in suite.name)
+        return self.config.out / "baseline" / safe
+
+    def _tidy(self) -> None:
+        """A complete run needs its baseline and dense checkpoints no more; they are made again if it is extended."""
+        self._end_companion()
+        shutil.rmtree(self.config.out / "baseline", ignore_errors=True)
+        if not self.config.keep_dense:
+            for spec in self.specs:
+                if spec.recipe is None:
+                    shutil.rmtree(self._checkpoint(spec), ignore_errors=True)
+
+
+@dataclass
+class _RowBuilder:
+    """Turns the outcome of a variant into its row."""
+
+    spec: VariantSpec
+    device: str
+    coverage: Coverage | None = None
+
+    def ok(self, accuracies: list[Accuracy], sections: dict[str, Any]) -> Variant:
+        """A measured row."""
+        by_suite = {accuracy.suite: accuracy for accuracy in accuracies[1:]}
+        return self._row(
+            "ok",
+            "",
+            accuracies[0],
+            Memory.model_validate(sections["memory"]),
+            Speed.model_validate(sections["speed"]),
+            Energy.model_validate(sections["energy"]),
+            by_suite,
+        )
+
+    def failed(self, error: WorkerError) -> Variant:
+        """A row that says why nothing was measured."""
+        why = "the variant ran out of memory" if error.status == "out_of_memory" else "the variant failed"
+        missing = (Accuracy.missing(why, suite=""), Memory.missing(why), Speed.missing(why), Energy.missing(why))
+        return self._row(error.status, error.reason, *missing, {})
+
+    def _row(
+        self,
+        status: Any,
+        reason: str,
+        accuracy: Accuracy,
+        memory: Memory,
+        speed: Speed,
+        energy: Energy,
+        by_suite: dict[str, Accuracy],
+    ) -> Variant:
+        return Variant(
+            name=self.spec.name,
+            recipe=self.spec.recipe.name if self.spec.recipe else None,
+            runtime="eager",
+            device=self.device,
+            status=status,
+            reason=reason,
+            fingerprint=self.spec.fingerprint,
+            coverage=self.coverage,
+            accuracy=accuracy,
+            accuracy_by_suite=by_suite,
+            memory=memory,
+            speed=speed,
+            energy=energy,
+            finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
+
+
+def _look_ahead(config: StudyConfig) -> _Prepared:
+    """Check everything that can be checked without weights: model, recipes, texts, device, disk."""
+    import torch
+
+    from effkit.inventory import take_inventory
+    from effkit.measure.environment import describe
+    from effkit.measure.roofline import measure_ceilings
+    from effkit.models import resolve
+    from effkit.planning import make_plan
+    from effkit.runtimes.eager import max_positions
+
+    if not config.suites:
+        raise UsageError("a study needs at least one suite")
+    source = resolve(config.source, trust_remote_code=config.trust_remote_code)
+    if source.task == "other":
+        raise UsageError(
+            f"{config.source} is neither a causal language model nor an encoder; "
+            "effkit.compare(model, recipes, inputs=...) studies any module on inputs of your own"
+        )
+    skeleton = source.meta_model()
+    inventory = take_inventory(skeleton)
+    for recipe in config.recipes:
+        make_plan(inventory, recipe)
+    fitted = [suite.fitted(max_positions(skeleton)) for suite in config.suites]
+    suites = tuple(suite for suite, _ in fitted)
+    for suite in suites:
+        suite.read_text()
+    device = _device(config.device)
+    ceilings = measure_ceilings(device)
+    environment = describe(device, ceilings)
+    info = source.info()
+    expanded = source.expanded_bytes(torch.float32)
+    known = _Prepared(
+        task=source.task,
+        suites=suites,
+        notes=tuple(note for _, notes in fitted for note in notes),
+        expanded_bytes=expanded,
+        header={"model": info.model_dump(mode="json"), "environment": environment.model_dump(mode="json")},
+        context=Context(
+            model=info.fingerprint,
+            suites=tuple(suite.fingerprint() for suite in suites),
+            settings={"accuracy": config.measure_accuracy, "memory_limit": config.memory_limit_bytes},
+            machine={
+                "cpu": environment.cpu_model,
+                "threads": environment.threads,
+                "device": environment.device_name,
+                "packages": environment.packages,
+                "effkit": source_digest(),
+                "python": environment.python,
+            },
+        ),
+        ceilings=ceilings,
+        device=device,
+    )
+    _check_disk(config, known, skeleton)
+    return known
+
+
+def _check_disk(config: StudyConfig, known: _Prepared, skeleton: Any) -> None:
+    """Dense checkpoints (FP32 and half of it), one of at most FP32's size per recipe, and the baseline's logits."""
+    vocabulary = getattr(getattr(skeleton, "config", None), "vocab_size", 0) or 0
+    logits = sum(4 * vocabulary * suite.window * suite.kl_windows for suite in known.suites)
+    if known.task != "causal-lm" or not config.measure_accuracy:
+        logits = 0
+    needed = int(known.expanded_bytes * (1.5 + len(config.recipes))) + logits + DISK_RESERVE_BYTES
+    free = shutil.disk_usage(config.out).free
+    if free < needed:
+        raise UsageError(
+            f"--out {config.out} has {free / 1e9:.1f} GB free, the run needs up to {needed / 1e9:.1f} GB "
+            "(dense and compressed checkpoints, baseline logits); give a directory on a larger disk"
+        )
+
+
+def _protocol(known: _Prepared, interleaved: bool, config: StudyConfig) -> Protocol:
+    from effkit.measure.accuracy import encoder_windows, text_protocol, windows
+    from effkit.models import resolve
+
+    suite = known.suites[0]
+    tokenizer = resolve(config.source, trust_remote_code=config.trust_remote_code).tokenizer()
+    cut = (windows if known.task == "causal-lm" else encoder_windows)(tokenizer, suite.read_text(), suite)
+    notes = list(known.notes)
+    if config.memory_limit_bytes:
+        notes.append(f"private memory of each process limited to {config.memory_limit_bytes} bytes")
+    if not interleaved:
+        notes.append("fp32 did not run beside the variants: speedups compare nothing and are left out")
+    return text_protocol(suite, cut, interleaved=interleaved, isolation=ISOLATION, notes=tuple(notes))
+
+
+def _device(asked: str) -> str:
+    import torch
+
+    if asked == "auto":
+        return "cuda:0" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(asked)
+    except RuntimeError:
+        raise UsageError(f"--device {asked!r} is not known; allowed: auto, cpu, cuda, cuda:N") from None
+    if device.type not in {"cpu", "cuda"}:
+        raise UsageError(f"--device {asked!r} is not supported; allowed: auto, cpu, cuda, cuda:N")
+    if device.type == "cuda":
+        count = torch.cuda.device_count()
+        if (device.index or 0) >= count:
+            raise UsageError(f"--device {asked}: this machine has {count} CUDA devices")
+        return f"cuda:{device.index or 0}"
+    return "cpu"
