@@ -24,6 +24,8 @@ case "$1 $2" in
     echo "pip ${{*: -1}}" >>"{log}"
     exit "${{STUB_PIP_EXIT:-0}}" ;;
 "-m pytest") echo "pytest ${{*:3}}" ;;
+"-m effkit") echo "effkit ${{*:3}}"; exit "${{STUB_EFFKIT_EXIT:-0}}" ;;
+tools/fetch_sample.py*) echo "fetch $2 in $PWD" ;;
 *"import ensurepip"*) exit "${{STUB_ENSUREPIP_EXIT:-0}}" ;;
 *"import venv"*) exit "${{STUB_VENV_EXIT:-0}}" ;;
 *version_info*) exit "${{STUB_OLD_EXIT:-0}}" ;;
@@ -55,8 +57,11 @@ class Checkout:
         stub.chmod(0o755)
 
     def test_sh(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return self.run("test.sh", *arguments, **environment)
+
+    def run(self, script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [BASH, str(self.root / "tools" / "test.sh"), *arguments],
+            [BASH, str(self.root / "tools" / script), *arguments],
             env={"PATH": str(self.bin), **environment},
             cwd="/",
             capture_output=True,
@@ -153,6 +158,23 @@ def test_a_set_up_waits_for_another_one_that_is_at_work(checkout: Checkout) -> N
     _, errors = waiting.communicate()
     assert waiting.returncode == 0
     assert f"another set-up (process {other.pid}) is at work" in errors
+
+
+def test_the_demo_fetches_the_sample_runs_the_main_job_and_says_where_the_reports_are(checkout: Checkout) -> None:
+    done = checkout.run("demo.sh", "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        f"fetch smollm2-135m in {checkout.root}",
+        "effkit compress-eval sample:smollm2-135m --recipe int8 --suite text-quick --out out/demo --device cpu",
+    ]
+    assert f"{checkout.root}/out/demo/report.html" in done.stderr
+    assert checkout.log_lines() == ["venv", "pip setuptools", f"pip {checkout.root}"]
+
+
+def test_a_demo_that_fails_promises_no_reports(checkout: Checkout) -> None:
+    done = checkout.run("demo.sh", STUB_EFFKIT_EXIT="1")
+    assert done.returncode == 1
+    assert "report.html" not in done.stderr
 
 
 def test_without_python_the_message_names_the_package(tmp_path: Path) -> None:

@@ -5,6 +5,6 @@
 
 source "$(dirname -- "${BASH_SOURCE[0]}")/_setup.sh"
 
-set_up test
+set_up "${EFFKIT_EXTRAS:-test}" # .ci/run also wants the linters
 cd -- "$root"
 exec "$python" -m pytest "$@"
