@@ -18,11 +18,12 @@ BASH = shutil.which("bash") or "/bin/bash"
 # Plays python3: makes environments whose python is this stub again, notes what pip is asked for.
 STUB = """#!{bash}
 case "$1 $2" in
-"-m venv") mkdir -p "$3/bin" && cp "$0" "$3/bin/python"; echo "venv" >>"{log}" ;;
+"-m venv") mkdir -p "$3/bin" && cp "$0" "$3/bin/python"; : >"$3/pyvenv.cfg"; echo "venv" >>"{log}" ;;
 "-m pip")
-    [[ "$*" == *--version* ]] && exit 0
+    [[ "$*" == *--version* ]] && exit "${{STUB_NO_PIP:-0}}"
     echo "pip ${{*: -1}}" >>"{log}"
     exit "${{STUB_PIP_EXIT:-0}}" ;;
+"-m ensurepip") echo "ensurepip" >>"{log}" ;;
 "-m pytest") echo "pytest ${{*:3}}" ;;
 "-m effkit") echo "effkit ${{*:3}}"; exit "${{STUB_EFFKIT_EXIT:-0}}" ;;
 tools/fetch_sample.py*) echo "fetch $2 in $PWD" ;;
@@ -130,6 +131,32 @@ def test_an_environment_whose_python_is_gone_is_made_anew(checkout: Checkout) ->
     (checkout.root / ".venv" / "bin" / "python").unlink()
     assert checkout.test_sh().returncode == 0
     assert checkout.log_lines() == installs(checkout)
+
+
+def test_an_environment_without_pip_is_given_one(checkout: Checkout) -> None:
+    checkout.test_sh()
+    checkout.log_lines()
+    assert checkout.test_sh(STUB_NO_PIP="1").returncode == 0
+    assert checkout.log_lines() == ["ensurepip"]
+
+
+def test_an_environment_of_an_older_python_is_not_touched(checkout: Checkout) -> None:
+    checkout.test_sh()
+    checkout.log_lines()
+    done = checkout.test_sh(STUB_OLD_EXIT="1")
+    assert done.returncode == 1
+    assert "holds Python 3.9.1, and Python 3.11 or newer is needed" in done.stderr
+    assert checkout.log_lines() == []
+
+
+def test_a_folder_that_is_no_environment_is_not_deleted(checkout: Checkout) -> None:
+    kept = checkout.root / ".venv" / "kept"
+    kept.parent.mkdir()
+    kept.touch()
+    done = checkout.test_sh()
+    assert done.returncode == 1
+    assert "is no environment; move it away" in done.stderr
+    assert kept.exists()
 
 
 def test_a_pip_that_fails_says_to_run_again_and_the_next_run_goes_on(checkout: Checkout) -> None:

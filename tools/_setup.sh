@@ -47,6 +47,9 @@ make_venv() {
         fail "$base has no venv module; on Debian or Ubuntu: apt install python3-venv"
     "$base" -c 'import ensurepip' >/dev/null 2>&1 ||
         fail "$base has no ensurepip, so it cannot give an environment its pip; on Debian or Ubuntu: apt install python3-venv"
+    if [[ -e $venv && ! -e $venv/pyvenv.cfg && ! -e $unfinished ]]; then
+        fail "$venv is there, but is no environment; move it away"
+    fi
     say "making $venv with $("$base" --version)"
     rm -rf -- "$venv"
     mkdir -p -- "$venv" && echo "$$" >"$unfinished"
@@ -91,8 +94,12 @@ set_up() {
     if [[ -e $unfinished ]]; then
         say "the last set-up was interrupted; starting $venv afresh"
         make_venv
-    elif ! "$python" -m pip --version >/dev/null 2>&1; then
+    elif ! "$python" -c '' >/dev/null 2>&1; then
         make_venv
+    elif ! is_new_enough "$python"; then
+        fail "$venv holds $("$python" --version 2>&1), and Python 3.11 or newer is needed; move it away"
+    elif ! "$python" -m pip --version >/dev/null 2>&1; then # made by a tool that leaves pip out
+        "$python" -m ensurepip >/dev/null 2>&1 || fail "$venv has no pip and cannot be given it; move it away"
     fi
     wanted=$(fingerprint)
     [[ ! -f $stamp || $(<"$stamp") != "$wanted" ]] || return 0
