@@ -243,7 +243,16 @@ def compare(
         return compare_modules(model, chosen, inputs, device=device)
     from effkit.study import StudyConfig, run_study
 
-    raise NotImplementedError((StudyConfig, run_study))
+    return run_study(
+        StudyConfig(
+            source=str(model),
+            recipes=tuple(chosen),
+            suites=(_suite(suite),),
+            out=Path(out) if out is not None else Path("out") / Path(str(model)).name.replace(":", "-"),
+            device=device,
+            trust_remote_code=trust_remote_code,
+        )
+    )
 
 
 def _recipe(recipe: RecipeLike) -> Recipe:

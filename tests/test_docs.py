@@ -34,7 +34,7 @@ def test_links_to_files_lead_somewhere(page: Path) -> None:
 def test_every_verb_of_the_command_line_is_in_the_readme() -> None:
     import typer
 
-    from effkit.cli import app
+    from effkit.cli.app import app
 
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]

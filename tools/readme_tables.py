@@ -25,7 +25,7 @@ def verbs() -> str:
     """Return the command line's verbs with their one-line help."""
     import typer
 
-    from effkit.cli import app
+    from effkit.cli.app import app
 
     command = typer.main.get_command(app)
     commands = getattr(command, "commands", {})

@@ -40,7 +40,7 @@ def reasons_to_skip(config: PassConfig, inventory: Inventory, kinds: Collection[
         if layer.obstacle:
             return layer.obstacle
         if layer.kind not in kinds:
-            return f"{layer.class_name}: {config.use} handles {', '.join(sorted(kinds))}"
+            return f"{layer.class_name}: not a kind of layer that {config.use} compresses"
         return ""
 
     return {layer.name: reason(layer) for layer in inventory.layers}

@@ -1,0 +1,70 @@
+"""``effkit bench``: speed, memory and energy without accuracy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from effkit.cli.common import (
+    MEASURING,
+    AsJson,
+    DeviceName,
+    Model,
+    SuiteNames,
+    Trust,
+    collect,
+    print_json,
+    refuse,
+    slug,
+)
+
+NAME = "bench"
+PANEL = MEASURING
+HELP = """Measure speed, memory and energy of dense FP32, dense BF16 and each recipe; no accuracy.
+
+Example: effkit bench sample:smollm2-135m --recipe int8
+"""
+
+
+def run(
+    model: Model,
+    recipe: Annotated[
+        list[str] | None, typer.Option("--recipe", "-r", help="Ready recipe or .yaml file; may be given several times.")
+    ] = None,
+    suite: SuiteNames = None,
+    device: DeviceName = "auto",
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Directory of the run.", show_default="out/MODEL-bench")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on standard error.")] = False,
+    trust_remote_code: Trust = False,
+    as_json: AsJson = False,
+) -> int:
+    """Run a study without its accuracy stage."""
+    from effkit.cli.compress_eval import chosen_suites, show, study
+    from effkit.recipe import load_recipe
+    from effkit.report import to_json, write_reports
+    from effkit.study import StudyConfig
+
+    problems: list[str] = []
+    chosen = [collect(problems, load_recipe, name) for name in recipe or []]
+    suites = collect(problems, chosen_suites, model, suite, trust_remote_code)
+    refuse(problems)
+    config = StudyConfig(
+        source=model,
+        recipes=tuple(chosen),
+        suites=suites,
+        out=out or Path("out") / f"{slug(model)}-bench",
+        device=device,
+        measure_accuracy=False,
+        trust_remote_code=trust_remote_code,
+    )
+    results = study(config, quiet=quiet)
+    written = write_reports(results, config.out)
+    if as_json:
+        print_json(to_json(results))
+    else:
+        show(results, written)
+    return 0 if all(row.status == "ok" for row in results.variants) else 1

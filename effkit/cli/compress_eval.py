@@ -1,0 +1,153 @@
+"""``effkit compress-eval``: the main job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from effkit.cli.common import (
+    MEASURING,
+    AsJson,
+    DeviceName,
+    Model,
+    Recipes,
+    SuiteNames,
+    Trust,
+    collect,
+    err_console,
+    out_console,
+    parse_size,
+    print_json,
+    refuse,
+    slug,
+)
+
+if TYPE_CHECKING:
+    from effkit.records import Results
+    from effkit.study import StudyConfig
+
+NAME = "compress-eval"
+PANEL = MEASURING
+HELP = """Compress a model by each recipe, measure every variant against dense FP32 and BF16, write the report.
+
+Example: effkit compress-eval sample:smollm2-135m --recipe int8
+
+Each variant runs in a fresh process. Interrupt at will: the same command goes on where it stopped.
+"""
+
+
+def run(
+    model: Model,
+    recipe: Recipes,
+    suite: SuiteNames = None,
+    device: DeviceName = "auto",
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Directory of the run.", show_default="out/MODEL")
+    ] = None,
+    bf16: Annotated[bool, typer.Option(" /--no-bf16", help="Leave out the dense BF16 row.")] = True,
+    memory_limit: Annotated[
+        str | None, typer.Option(help="Limit on each process's private memory, such as 4GiB.", show_default=False)
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on standard error.")] = False,
+    trust_remote_code: Trust = False,
+    as_json: AsJson = False,
+) -> int:
+    """Check everything, show the plans, run the study, report."""
+    config = _config(model, recipe, suite, device, out, bf16, memory_limit, trust_remote_code)
+    results = study(config, quiet=quiet, show_plans=not as_json and not quiet)
+    from effkit.report import to_json, write_reports
+
+    written = write_reports(results, config.out)
+    if as_json:
+        print_json(to_json(results))
+    else:
+        show(results, written)
+    return 0 if all(row.status == "ok" for row in results.variants) else 1
+
+
+def study(config: StudyConfig, *, quiet: bool, show_plans: bool = False) -> Results:
+    """Run a study with progress on standard error; an interrupt says what was kept."""
+    from effkit.cli.progress import StudyProgress
+    from effkit.study import run_study
+
+    if show_plans:
+        _show_plans(config)
+    count = 1 + config.include_bf16 + len(config.recipes)
+    try:
+        with StudyProgress(quiet=quiet, variants=count) as progress:
+            return run_study(config, progress)
+    except KeyboardInterrupt:
+        err_console().print(
+            f"interrupted: what was finished is kept in {config.out}; the same command goes on from there", markup=False
+        )
+        raise typer.Exit(130) from None
+
+
+def show(results: Results, written: dict[str, Path]) -> None:
+    """Print the table, the verdicts and where the reports are."""
+    from effkit.report import terminal_table
+
+    console = out_console()
+    console.print(terminal_table(results))
+    for name, path in written.items():
+        console.print(f"{name:<5} {path}", markup=False, soft_wrap=True)
+
+
+def _config(
+    model: str,
+    recipes: list[str],
+    suites: list[str] | None,
+    device: str,
+    out: Path | None,
+    bf16: bool,
+    memory_limit: str | None,
+    trust: bool,
+) -> StudyConfig:
+    """Read all settings and tell every problem at once."""
+    from effkit.recipe import load_recipe
+    from effkit.study import StudyConfig
+
+    problems: list[str] = []
+    limit = collect(problems, parse_size, memory_limit, "--memory-limit") if memory_limit else None
+    chosen = [collect(problems, load_recipe, name) for name in recipes]
+    sets = collect(problems, chosen_suites, model, suites, trust)
+    refuse(problems)
+    return StudyConfig(
+        source=model,
+        recipes=tuple(chosen),
+        suites=sets,
+        out=out or Path("out") / slug(model),
+        device=device,
+        include_bf16=bf16,
+        memory_limit_bytes=limit,
+        trust_remote_code=trust,
+    )
+
+
+def chosen_suites(model: str, names: list[str] | None, trust: bool) -> tuple[Any, ...]:
+    """Load the suites asked for, or the quick one of the model's kind."""
+    from effkit.suite import default_suite, load_suite
+
+    if names:
+        return tuple(load_suite(name) for name in names)
+    from effkit.models import resolve
+
+    return (load_suite(default_suite(resolve(model, trust_remote_code=trust).task)),)
+
+
+def _show_plans(config: StudyConfig) -> None:
+    from effkit.cli.plan import summary_line
+    from effkit.inventory import take_inventory
+    from effkit.models import resolve
+    from effkit.planning import make_plan
+
+    console = err_console()
+    source = resolve(config.source, trust_remote_code=config.trust_remote_code)
+    inventory = take_inventory(source.meta_model())
+    console.print(f"{config.source}: {source.size_note()}", markup=False, soft_wrap=True)
+    for note in source.notes:
+        console.print(f"note: {note}", markup=False, soft_wrap=True)
+    for recipe in config.recipes:
+        console.print(summary_line(make_plan(inventory, recipe)), markup=False, soft_wrap=True)

@@ -1,0 +1,62 @@
+"""``effkit passes``: the passes and their settings."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from effkit.cli.common import LOOKING, AsJson, out_console, print_json
+
+NAME = "passes"
+PANEL = LOOKING
+HELP = """List the passes that a recipe can use, or the settings of one.
+
+Example: effkit passes int8
+"""
+
+
+def run(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show this pass.", show_default=False)] = None,
+    as_json: AsJson = False,
+) -> int:
+    """List or show."""
+    from rich.table import Table
+
+    from effkit.registry import pass_type, pass_types
+
+    known = {name: pass_type(name)} if name is not None else pass_types()
+    described: list[dict[str, Any]] = [
+        {"name": each, "summary": config.summary, "settings": _settings(config)} for each, config in known.items()
+    ]
+    if as_json:
+        print_json(described)
+        return 0
+    console = out_console()
+    for each in described:
+        table = Table("setting", "default", "allowed", "meaning", title=f"{each['name']}: {each['summary']}")
+        table.title_justify = "left"
+        for setting in each["settings"]:
+            table.add_row(setting["name"], str(setting["default"]), setting["allowed"], setting["meaning"])
+        console.print(table)
+    return 0
+
+
+def _settings(config: Any) -> list[dict[str, Any]]:
+    """Name, default, allowed values and meaning of each setting, from the pass's own schema."""
+    schema = config.model_json_schema()
+    found = []
+    for name, field in schema["properties"].items():
+        if name == "use":
+            continue
+        allowed = field.get("enum") or ([field["const"]] if "const" in field else None)
+        kinds = [option.get("type", "") for option in field.get("anyOf", [field])]
+        found.append(
+            {
+                "name": name,
+                "default": field.get("default"),
+                "allowed": " | ".join(map(str, allowed)) if allowed else " | ".join(k for k in kinds if k != "null"),
+                "meaning": field.get("description", ""),
+            }
+        )
+    return found
