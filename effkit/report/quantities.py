@@ -92,7 +92,7 @@ def share(value: float) -> str:
     percent = value * 100.0
     if value in (0, 1):
         return f"{percent:.0f} %"
-    for decimals in (1, 2, 3):
+    for decimals in range(1, 9):
         text = f"{percent:.{decimals}f}"
         if float(text) not in (0.0, 100.0):
             return f"{text} %"

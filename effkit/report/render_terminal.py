@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from effkit.records import Results, Variant
+from effkit.records import Results
 from effkit.report import prose, sections
 from effkit.report.quantities import BYTES_NOTE
-from effkit.report.table import Cell, Column, Footnotes, Table
+from effkit.report.table import Cell, Footnotes, Table
 from effkit.report.wording import headlines, with_verdicts
 
 STYLES = {"": "", "better": "green", "worse": "red", "muted": "dim"}
 GAP = 2
-FULL_NAME_WIDTH = 24
+NAME_LIMIT = 24
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,7 @@ class TerminalReport:
         yield Text("")
         for line in headlines(self.results):
             yield Text(line, style="bold")
-        for row in self.results.variants:
-            yield from _verdict(row)
+        yield _verdicts(self.results)
 
 
 def terminal_table(results: Results) -> TerminalReport:
@@ -61,8 +60,7 @@ def fitting(table: Table, width: int) -> list[int]:
     Returns:
         Indexes of the columns to show, in the table's order; the first by rank is always among them.
     """
-    names = max((cell_len(row.name) for row in table.rows), default=0)
-    used = min(max(names, cell_len(table.head)), FULL_NAME_WIDTH)
+    used = _names_width(table)
     chosen: list[int] = []
     for index in sorted(range(len(table.columns)), key=lambda each: (table.columns[each].rank, each)):
         needed = _width(table, index) + GAP
@@ -73,22 +71,28 @@ def fitting(table: Table, width: int) -> list[int]:
     return sorted(chosen)
 
 
+def _names_width(table: Table) -> int:
+    widest = max((cell_len(row.name) for row in table.rows), default=0)
+    return min(max(widest, cell_len(table.head)), NAME_LIMIT)
+
+
+def _body_width(table: Table, index: int) -> int:
+    return max((cell_len(_cell(row.cells[index], Footnotes()).plain) for row in table.rows), default=0)
+
+
 def _width(table: Table, index: int) -> int:
-    cells = (cell_len(row.cells[index].text) + (2 if row.cells[index].reason else 0) for row in table.rows)
-    return max(_head_width(table.columns[index]), *cells, 0)
+    lines = _head(table, index).split("\n")
+    return max(_body_width(table, index) + 1, *(cell_len(line) for line in lines))  # room for a note of two digits
 
 
-def _head_width(column: Column) -> int:
-    return max(cell_len(line) for line in _head(column).split("\n"))
-
-
-def _head(column: Column) -> str:
-    """Break a heading into two lines, so that columns stay narrow."""
-    title, _, rest = column.title.partition(", ")
-    lower = " ".join(part for part in (rest, column.unit) if part)
-    if not lower:
-        title, _, lower = column.title.rpartition(" ")
-    return f"{title}\n{lower}" if title else lower
+def _head(table: Table, index: int) -> str:
+    """Break a heading into two lines, so that columns stay narrow; the unit stands below."""
+    column = table.columns[index]
+    upper, _, lower = column.title.partition(", ")
+    lower = " ".join(part for part in (lower, column.unit) if part)
+    if not lower and cell_len(upper) > _body_width(table, index):
+        upper, _, lower = upper.rpartition(" ")
+    return f"{upper}\n{lower}" if upper and lower else upper or lower
 
 
 def _heading(results: Results) -> Iterator[Text]:
@@ -100,10 +104,11 @@ def _heading(results: Results) -> Iterator[Text]:
 
 
 def _grid(table: Table, notes: Footnotes) -> RichTable:
-    grid = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, GAP, 0, 0), show_edge=False, header_style="bold")
-    grid.add_column(f"\n{table.head}", overflow="fold", max_width=FULL_NAME_WIDTH, vertical="bottom")
-    for column in table.columns:
-        grid.add_column(_head(column), justify="right" if column.numeric else "left", no_wrap=True, vertical="bottom")
+    grid = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False, header_style="bold")
+    grid.add_column(table.head, overflow="fold", width=_names_width(table), vertical="bottom")
+    for index, column in enumerate(table.columns):
+        justify: Literal["left", "right"] = "right" if column.numeric else "left"
+        grid.add_column(_head(table, index), justify=justify, no_wrap=True, vertical="bottom")
     for row in table.rows:
         name = Text(row.name, style="bold" if not row.dense else "")
         grid.add_row(name, *(_cell(cell, notes) for cell in row.cells))
@@ -126,12 +131,16 @@ def _footnotes(notes: Footnotes, table: Table, shown: Table) -> Iterator[Text]:
     yield Text(f"{BYTES_NOTE}; tok/s: tokens per second; ~ is estimated{where}", style="dim")
 
 
-def _verdict(variant: Variant) -> Iterator[Text | Padding]:
-    style = "red" if variant.status != "ok" else "bold"
-    line = Text.assemble((variant.name, style), f": {variant.verdict}")
-    yield line
-    for note in variant.notes:
-        yield Padding(Text(f"note: {note}", style="dim"), (0, 0, 0, 2))
+def _verdicts(results: Results) -> RichTable:
+    grid = RichTable.grid(padding=(0, 2, 0, 0))
+    grid.add_column(overflow="fold", max_width=NAME_LIMIT)
+    grid.add_column(overflow="fold")
+    for row in results.variants:
+        text = Text(row.verdict, style="red" if row.status != "ok" else "")
+        for note in row.notes:
+            text.append(f"\nnote: {note}", style="dim")
+        grid.add_row(Text(row.name, style="bold"), text)
+    return grid
 
 
 def superscript(number: int) -> str:

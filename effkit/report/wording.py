@@ -97,9 +97,13 @@ def status_words(variant: Variant) -> str:
 
 def size_words(before: int, after: int) -> tuple[str, str, Judgement]:
     """Compare two sizes: figure, word and judgement, such as ``3.8x``, ``smaller``, ``better``."""
-    factor = before / after if after else 0.0
-    if not factor or abs(factor - 1.0) <= SAME_SIZE:
-        return ("", "the same size", "same") if factor else ("", "no weights left", "same")
+    if before == after:
+        return "", "the same size", "same"
+    if not before or not after:
+        return ("", "bigger", "worse") if after else ("", "no weights left", "same")
+    factor = before / after
+    if abs(factor - 1.0) <= SAME_SIZE:
+        return "", "the same size", "same"
     if factor > 1:
         return q.ratio(factor), "smaller", "better"
     return q.ratio(1.0 / factor), "bigger", "worse"
