@@ -4,7 +4,8 @@
 |---|---|
 | ``quantities`` | writes every figure; the only place that rounds |
 | ``wording`` | verdicts in plain words |
-| ``metrics``, ``sections``, ``table`` | which field stands in which column of which table |
+| ``metrics``, ``table`` | which field stands in which column; cells with the reason of a missing value |
+| ``overview``, ``sections`` | the table of all variants; the tables of details |
 | ``prose`` | environment, protocol, notes and how to read it all |
 | ``plots``, ``picture``, ``axes``, ``labels`` | geometry of the plots |
 | ``render_*`` | one renderer each; they draw, and compute nothing |

@@ -156,10 +156,12 @@ def works(encoder: bool) -> tuple[Work, ...]:
     prefill = "Encoding" if encoder else "Prefill"
     bandwidth = "memory read bandwidth"
     return (
-        Work(f"{prefill}, batch 1", _rate("prefill_tokens_per_s"), "prefill_speedup", "prefill_flop_share", "FLOP/s"),
-        Work("Decoding, batch 1", _rate("decode_tokens_per_s"), "decode_speedup", "decode_bandwidth_share", bandwidth),
+        Work(f"{prefill} at batch 1", _rate("prefill_tokens_per_s"), "prefill_speedup", "prefill_flop_share", "FLOP/s"),
         Work(
-            "Decoding, batch 8",
+            "Decoding at batch 1", _rate("decode_tokens_per_s"), "decode_speedup", "decode_bandwidth_share", bandwidth
+        ),
+        Work(
+            "Decoding at batch 8",
             _rate("decode_tokens_per_s_batch_8"),
             "decode_speedup_batch_8",
             "decode_bandwidth_share_batch_8",
@@ -172,7 +174,7 @@ def works(encoder: bool) -> tuple[Work, ...]:
 def speedup(field: str) -> Metric:
     """Column of a paired speedup."""
     note = "ratio of paired samples; above 1 is faster than FP32"
-    return Metric(Column("vs fp32", note=note), f"speed.{field}", q.ratio, "ratio-high")
+    return Metric(Column("speedup", note=note), f"speed.{field}", q.ratio, "ratio-high")
 
 
 def ceiling_share(field: str, ceiling: str) -> Metric:

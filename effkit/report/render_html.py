@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from effkit.records import Results, Variant
-from effkit.report import picture, prose, sections
+from effkit.report import overview, picture, prose, sections
 from effkit.report.plots import plots
-from effkit.report.quantities import BYTES_NOTE
+from effkit.report.quantities import BYTES_NOTE, byte_text
 from effkit.report.table import Column, Footnotes
 from effkit.report.wording import Fact, facts, headlines, status_words, with_verdicts
 
@@ -64,7 +64,7 @@ def html(results: Results) -> str:
         machine_line=prose.machine_line(results),
         headlines=headlines(results),
         verdicts=[_headline(row, results) for row in results.variants],
-        main=sections.results_table(results),
+        main=overview.results_table(results),
         plots=plots(results),
         frame=picture,
         accuracy=sections.accuracy_tables(results),
@@ -78,7 +78,6 @@ def html(results: Results) -> str:
         energy_sources=prose.energy_sources(sections.measured(results)),
         coverage=sections.coverage_table(results),
         skipped={row.name: prose.skipped_groups(row) for row in results.variants if prose.skipped_groups(row)},
-        unit=sections.report_byte_unit(results),
         environment=prose.environment_items(results),
         protocol=prose.protocol_items(results),
         model=prose.model_items(results),
@@ -120,7 +119,7 @@ def _headline(variant: Variant, results: Results) -> Headline:
     baseline = results.baseline
     found: tuple[Fact, ...] = ()
     if variant.status == "ok" and baseline is not None and baseline.status == "ok":
-        found = sections.absolute_facts(results, variant) if variant is baseline else facts(variant, baseline)
+        found = overview.absolute_facts(results, variant) if variant is baseline else facts(variant, baseline)
     return Headline(variant, status_words(variant), found)
 
 
@@ -135,6 +134,7 @@ def _templates() -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters["anchor"] = _anchor
+    environment.filters["bytes"] = byte_text
     environment.filters["groupby_run"] = _runs
     return environment
 

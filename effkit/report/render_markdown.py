@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Sequence
 
 from effkit.records import Results, Variant
-from effkit.report import prose, sections
-from effkit.report.quantities import BYTES_NOTE
-from effkit.report.table import Cell, Footnotes, Row, Table
+from effkit.report import overview, prose, sections
+from effkit.report.quantities import BYTES_NOTE, byte_text
+from effkit.report.table import Cell, Footnotes, Row, Table, printable
 from effkit.report.wording import headlines, with_verdicts
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|~$#])")
@@ -24,10 +24,10 @@ def markdown(results: Results) -> str:
         f"{escape(prose.model_line(results))}.  \n{escape(prose.machine_line(results))}.",
         *(f"> [!IMPORTANT]\n> {escape(note)}" for note in results.model.notes),
         "## Verdicts",
-        _bullets(escape(line) for line in headlines(results)),
+        "\n".join(f"{escape(line)}" for line in headlines(results)),
         _bullets(f"**{escape(row.name)}**: {escape(row.verdict)}" for row in results.variants),
         "## Results",
-        _table(sections.results_table(results), notes),
+        _table(overview.results_table(results), notes),
         f"{BYTES_NOTE}. tok/s: tokens per second. ~ marks estimated energy.",
         "## Accuracy",
         *(_captioned(table, notes) for table in sections.accuracy_tables(results)),
@@ -59,8 +59,7 @@ def markdown(results: Results) -> str:
 
 def escape(text: str) -> str:
     """Make text safe for a line or a table cell: nothing in it is read as markup, HTML or a new line."""
-    flat = " ".join(text.split())
-    return _SPECIAL.sub(r"\\\1", flat.replace("&", "&amp;")).replace("\\<", "&lt;").replace("\\>", "&gt;")
+    return _SPECIAL.sub(r"\\\1", printable(text).replace("&", "&amp;")).replace("\\<", "&lt;").replace("\\>", "&gt;")
 
 
 def _captioned(table: Table, notes: Footnotes) -> str:
@@ -87,8 +86,14 @@ def _table(table: Table, notes: Footnotes) -> str:
 def _grid(table: Table, rows: Sequence[Row], notes: Footnotes) -> str:
     heads = [escape(table.head), *(escape(column.heading) for column in table.columns)]
     rules = [":---", *("---:" if column.numeric else ":---" for column in table.columns)]
-    body = [[escape(row.name), *(_cell(cell, notes) for cell in row.cells)] for row in rows]
+    body = [[escape(row.name), *_cells(row, notes)] for row in rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in [heads, rules, *body])
+
+
+def _cells(row: Row, notes: Footnotes) -> list[str]:
+    """Write the cells of a row; one that was not measured refers to its reason once, not in every cell."""
+    cells = [_cell(cell, notes) for cell in row.cells]
+    return [*cells[:1], *(escape(cell.text) for cell in row.cells[1:])] if row.message else cells
 
 
 def _cell(cell: Cell, notes: Footnotes) -> str:
@@ -101,7 +106,6 @@ def _coverage(results: Results, notes: Footnotes) -> Iterable[str]:
         yield "No recipe was applied."
         return
     yield _table(table, notes)
-    unit = sections.report_byte_unit(results)
     for row in results.variants:
         groups = prose.skipped_groups(row)
         if not groups:
@@ -111,7 +115,7 @@ def _coverage(results: Results, notes: Footnotes) -> Iterable[str]:
             names = ", ".join(escape(layer.name) for layer in group.layers[:MAX_NAMES])
             more = len(group.layers) - MAX_NAMES
             rest = f" and {more} more (all are in results.json)" if more > 0 else ""
-            count = f"{len(group.layers)} layer{'s' if len(group.layers) != 1 else ''}, {unit.full(group.bytes)}"
+            count = f"{len(group.layers)} layer{'s' if len(group.layers) != 1 else ''}, {byte_text(group.bytes)}"
             lines.append(f"- {escape(group.reason)} ({count}): {names}{rest}")
         yield "\n".join([*lines, "", "</details>"])
 

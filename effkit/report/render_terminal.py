@@ -13,9 +13,9 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from effkit.records import Results
-from effkit.report import prose, sections
+from effkit.report import overview, prose
 from effkit.report.quantities import BYTES_NOTE
-from effkit.report.table import Cell, Footnotes, Table
+from effkit.report.table import Cell, Footnotes, Table, printable
 from effkit.report.wording import headlines, with_verdicts
 
 STYLES = {"": "", "better": "green", "worse": "red", "muted": "dim"}
@@ -31,14 +31,14 @@ class TerminalReport:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield from _heading(self.results)
-        table = sections.results_table(self.results)
+        table = overview.results_table(self.results)
         shown = table.select(fitting(table, options.max_width))
         notes = Footnotes()
         yield _grid(shown, notes)
         yield from _footnotes(notes, table, shown)
         yield Text("")
         for line in headlines(self.results):
-            yield Text(line, style="bold")
+            yield Text(printable(line), style="bold")
         yield _verdicts(self.results)
 
 
@@ -96,10 +96,10 @@ def _head(table: Table, index: int) -> str:
 
 
 def _heading(results: Results) -> Iterator[Text]:
-    yield Text(results.model.source, style="bold")
-    yield Text(f"{prose.model_line(results)}; {results.environment.device_name}", style="dim")
+    yield Text(printable(results.model.source), style="bold")
+    yield Text(printable(f"{prose.model_line(results)}; {results.environment.device_name}"), style="dim")
     for note in results.model.notes:
-        yield Text(f"Note: {note}", style="yellow")
+        yield Text(f"Note: {printable(note)}", style="yellow")
     yield Text("")
 
 
@@ -110,7 +110,7 @@ def _grid(table: Table, notes: Footnotes) -> RichTable:
         justify: Literal["left", "right"] = "right" if column.numeric else "left"
         grid.add_column(_head(table, index), justify=justify, no_wrap=True, vertical="bottom")
     for row in table.rows:
-        name = Text(row.name, style="bold" if not row.dense else "")
+        name = Text(printable(row.name), style="bold" if not row.dense else "")
         grid.add_row(name, *(_cell(cell, notes) for cell in row.cells))
     return grid
 
@@ -125,7 +125,7 @@ def _cell(cell: Cell, notes: Footnotes) -> Text:
 def _footnotes(notes: Footnotes, table: Table, shown: Table) -> Iterator[Text]:
     yield Text("")
     for index, reason in enumerate(notes.texts, 1):
-        yield Text(f"{superscript(index)} {reason}", style="dim")
+        yield Text(f"{superscript(index)} {printable(reason)}", style="dim")
     hidden = [column.title for column in table.columns if column not in shown.columns]
     where = f"; a wider terminal also shows {', '.join(hidden)}" if hidden else ""
     yield Text(f"{BYTES_NOTE}; tok/s: tokens per second; ~ is estimated{where}", style="dim")
@@ -136,10 +136,10 @@ def _verdicts(results: Results) -> RichTable:
     grid.add_column(overflow="fold", max_width=NAME_LIMIT)
     grid.add_column(overflow="fold")
     for row in results.variants:
-        text = Text(row.verdict, style="red" if row.status != "ok" else "")
+        text = Text(printable(row.verdict), style="red" if row.status != "ok" else "")
         for note in row.notes:
-            text.append(f"\nnote: {note}", style="dim")
-        grid.add_row(Text(row.name, style="bold"), text)
+            text.append(f"\nnote: {printable(note)}", style="dim")
+        grid.add_row(Text(printable(row.name), style="bold"), text)
     return grid
 
 

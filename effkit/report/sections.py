@@ -24,7 +24,7 @@ from effkit.report.metrics import (
 )
 from effkit.report.quantities import ByteUnit, byte_unit
 from effkit.report.table import Cell, Column, Group, Row, Table
-from effkit.report.wording import BASELINE, Fact, size_words, status_words
+from effkit.report.wording import BASELINE, size_words
 
 NO_SAMPLES = "no samples were kept"
 LEDGER = (
@@ -43,24 +43,12 @@ def report_byte_unit(results: Results) -> ByteUnit:
     return byte_unit(row.memory.weight_bytes or 0 for row in results.variants)
 
 
-def results_table(results: Results) -> Table:
-    """Every variant with its main figures; the table to read first."""
-    unit, encoder = report_byte_unit(results), results.model.kind == "encoder"
-    metrics = _main_metrics(results, unit, encoder)
-    rows = [_result_row(row, metrics, results) for row in results.variants]
-    columns = [metric.column for metric in metrics]
-    columns[1:1] = [Column("vs fp32", note="weights against dense FP32", group="memory", numeric=False, rank=1)]
-    columns.append(Column("energy", "J/token", "~ estimated, not counted", "energy", rank=6))
-    columns.append(Column("covered", note="share of the weight bytes that the recipe changed", group="recipe", rank=5))
-    return _table("results", "All variants", columns, rows)
-
-
 def accuracy_tables(results: Results) -> tuple[Table, ...]:
     """Accuracy on the main suite, then one table for each further suite."""
     metrics = accuracy_metrics()
-    rows = [Row(row.name, _cells(metrics, row), dense=row.recipe is None) for row in measured(results)]
+    rows = [Row(row.name, row_cells(metrics, row), dense=row.recipe is None) for row in measured(results)]
     columns = [metric.column for metric in metrics]
-    main = _table("accuracy", f"Accuracy on {results.protocol.suite}", columns, rows)
+    main = compact("accuracy", f"Accuracy on {results.protocol.suite}", columns, rows)
     others = dict.fromkeys(suite for row in measured(results) for suite in row.accuracy_by_suite)
     return (main, *(_suite_table(results, suite) for suite in others if suite != results.protocol.suite))
 
@@ -72,7 +60,7 @@ def speed_table(results: Results) -> Table:
         Column("95 % interval", "", "bootstrap interval of the median"),
         Column("samples", "", "how many were taken"),
         speedup("").column,
-        Column("95 % interval", "", "bootstrap interval of the paired ratio"),
+        Column("speedup, 95 % interval", "", "bootstrap interval of the paired ratio"),
         ceiling_share("", "ceiling").column,
     )
     groups, omitted = [], []
@@ -102,15 +90,15 @@ def latency_table(results: Results) -> Table:
         samples = Cell(q.count(statistic.count)) if statistic else Cell.missing(metric.cell(row).reason or NO_SAMPLES)
         cells = (metric.cell(row), _interval(statistic, milliseconds, samples.reason), samples)
         rows.append(Row(row.name, cells, dense=row.recipe is None))
-    return _table("latency", "Time to first token, batch 1", columns, rows)
+    return compact("latency", "Time to first token, batch 1", columns, rows)
 
 
 def one_off_table(results: Results) -> Table:
     """Times that are spent once and are part of no other figure."""
     titles = (("load", "load_s"), ("compress", "compress_s"), ("compile", "compile_s"))
     metrics = [Metric(Column(title), f"speed.{field}", q.seconds) for title, field in titles]
-    rows = [Row(row.name, _cells(metrics, row), dense=row.recipe is None) for row in measured(results)]
-    return _table("one-off", "One-off times", [metric.column for metric in metrics], rows)
+    rows = [Row(row.name, row_cells(metrics, row), dense=row.recipe is None) for row in measured(results)]
+    return compact("one-off", "One-off times", [metric.column for metric in metrics], rows)
 
 
 def memory_table(results: Results) -> Table:
@@ -119,7 +107,11 @@ def memory_table(results: Results) -> Table:
     titles = (
         ("weights", "weight_bytes", "every distinct storage of parameters and buffers once"),
         ("peak RSS", "peak_rss_bytes", "resident memory while evaluating and generating, in a fresh process"),
-        ("peak RSS, compressing", "peak_compress_rss_bytes", "while loading the dense model and compressing it"),
+        (
+            "peak, compressing",
+            "peak_compress_rss_bytes",
+            "resident memory while loading the dense model and compressing it",
+        ),
         ("peak device", "peak_device_bytes", "accelerator memory while evaluating and generating"),
         ("files", "checkpoint_bytes", "weight files on disk"),
     )
@@ -127,9 +119,9 @@ def memory_table(results: Results) -> Table:
     ratio = Metric(Column("of fp32", note="weights / weights of dense FP32"), "memory.weight_bytes_ratio", q.share)
     metrics.insert(1, ratio)
     rows = [
-        Row(row.name, _cells(metrics, row, measured(results)), dense=row.recipe is None) for row in measured(results)
+        Row(row.name, row_cells(metrics, row, measured(results)), dense=row.recipe is None) for row in measured(results)
     ]
-    return _table("memory", "Memory", [metric.column for metric in metrics], rows)
+    return compact("memory", "Memory", [metric.column for metric in metrics], rows)
 
 
 def ledger_table(results: Results) -> Table:
@@ -142,8 +134,8 @@ def ledger_table(results: Results) -> Table:
     metrics.append(
         Metric(Column("on disk", unit.name, "beside the peak, not part of it"), "memory.ledger.disk_bytes", unit.text)
     )
-    rows = [Row(row.name, _cells(metrics, row), dense=row.recipe is None) for row in measured(results)]
-    return _table("ledger", f"The {title} taken apart", [metric.column for metric in metrics], rows)
+    rows = [Row(row.name, row_cells(metrics, row), dense=row.recipe is None) for row in measured(results)]
+    return compact("ledger", f"The {title} taken apart", [metric.column for metric in metrics], rows)
 
 
 def energy_table(results: Results) -> Table:
@@ -156,10 +148,10 @@ def energy_table(results: Results) -> Table:
     ]
     columns = [*(metric.column for metric in metrics), Column("source", numeric=False)]
     rows = [
-        Row(row.name, (*_cells(metrics, row), Cell(row.energy.source)), dense=row.recipe is None)
+        Row(row.name, (*row_cells(metrics, row), Cell(row.energy.source)), dense=row.recipe is None)
         for row in measured(results)
     ]
-    return _table("energy", "Energy", columns, rows)
+    return compact("energy", "Energy", columns, rows)
 
 
 def coverage_table(results: Results) -> Table:
@@ -188,113 +180,16 @@ def coverage_table(results: Results) -> Table:
             Cell(q.count(found.skipped_layers)),
             Cell(unit.text(found.compressed_bytes_before)),
             Cell(unit.text(found.compressed_bytes_after)),
-            Cell(f"{value} {words}".strip(), tone=_tone(judgement)),
+            Cell(f"{value} {words}".strip(), tone=tone_of(judgement)),
             Cell(unit.text(found.total_bytes)),
         )
         rows.append(Row(row.name, cells))
-    return _table("coverage", "Coverage", columns, rows)
-
-
-def absolute_facts(results: Results, variant: Variant) -> tuple[Fact, ...]:
-    """The main figures of the baseline, with which all others are compared."""
-    unit, encoder = report_byte_unit(results), results.model.kind == "encoder"
-    shown: tuple[tuple[str, str, float | None, Text], ...] = (
-        ("size", "of weights", variant.memory.weight_bytes, unit.full),
-        ("decode", "tokens/s at decoding", variant.speed.decode_tokens_per_s, q.significant),
-        (
-            "prefill",
-            f"tokens/s at {'encoding' if encoder else 'prefill'}",
-            variant.speed.prefill_tokens_per_s,
-            q.significant,
-        ),
-        ("forward", "for a forward pass", variant.speed.forward_s, q.seconds),
-        ("accuracy", "perplexity", variant.accuracy.perplexity, q.perplexity),
-    )
-    return tuple(
-        Fact(topic, text(value), words, "none", f"{text(value)} {words}")
-        for topic, words, value, text in shown
-        if value is not None
-    )
+    return compact("coverage", "Coverage", columns, rows)
 
 
 def measured(results: Results) -> list[Variant]:
     """Rows whose measurements are there."""
     return [row for row in results.variants if row.status == "ok"]
-
-
-def _main_metrics(results: Results, unit: ByteUnit, encoder: bool) -> list[Metric]:
-    def pick(path: str, title: str, group: str, rank: int) -> Metric:
-        found = next(metric for metric in accuracy_metrics() if metric.path == path)
-        column = Column(title, found.column.unit, found.column.note, group, rank=rank)
-        return Metric(column, found.path, found.text, found.judge)
-
-    device = any(row.memory.peak_device_bytes is not None for row in results.variants)
-    peak, title = ("peak_device_bytes", "peak device") if device else ("peak_rss_bytes", "peak RSS")
-    prefill = "encode" if encoder else "prefill"
-    return [
-        Metric(
-            Column("weights", unit.name, "every distinct storage once", "memory"),
-            "memory.weight_bytes",
-            unit.text,
-            bar=True,
-        ),
-        Metric(Column(title, unit.name, "in a fresh process", "memory", rank=3), f"memory.{peak}", unit.text, bar=True),
-        pick("accuracy.perplexity", "perplexity", "accuracy", 0),
-        pick("accuracy.perplexity_ratio", "change", "accuracy", 1),
-        pick("accuracy.kl_mean", "KL mean", "accuracy", 4),
-        pick("accuracy.top1_agreement", "same top-1", "accuracy", 6),
-        pick("accuracy.output_relative_error_mean", "output error", "accuracy", 0),
-        pick("accuracy.output_cosine_mean", "cosine", "accuracy", 2),
-        _rate(prefill, "prefill_tokens_per_s", 3),
-        _speedup("prefill_speedup", prefill, 4),
-        _rate("decode", "decode_tokens_per_s", 0),
-        _speedup("decode_speedup", "decode", 1),
-        _rate("decode, batch 8", "decode_tokens_per_s_batch_8", 7),
-        Metric(Column("forward pass", "ms", group="speed"), "speed.forward_s", milliseconds, bar=True),
-        _speedup("forward_speedup", "forward", 1),
-    ]
-
-
-def _rate(title: str, field: str, rank: int) -> Metric:
-    return Metric(Column(title, "tok/s", group="speed", rank=rank), f"speed.{field}", q.significant, bar=True)
-
-
-def _speedup(field: str, title: str, rank: int) -> Metric:
-    found = speedup(field)
-    column = Column(f"{title} speedup", note=found.column.note, group="speed", rank=rank)
-    return Metric(column, found.path, found.text, found.judge)
-
-
-def _result_row(variant: Variant, metrics: Sequence[Metric], results: Results) -> Row:
-    cells = list(_cells(metrics, variant, results.variants))
-    cells[1:1] = [_size_cell(variant, results.baseline)]
-    cells.append(_energy_cell(variant, results.model.kind == "encoder"))
-    if variant.coverage is not None:
-        cells.append(Cell(q.share(variant.coverage.share)))
-    else:
-        dense = variant.recipe is None
-        cells.append(Cell.missing("dense: no recipe was applied" if dense else "no plan was recorded"))
-    message = ""
-    if variant.status != "ok":
-        message = f"{status_words(variant)}: {variant.reason or 'no reason was recorded'}"
-        cells = [Cell.missing(message) if cell.reason else cell for cell in cells]
-    return Row(variant.name, tuple(cells), message, dense=variant.recipe is None)
-
-
-def _size_cell(variant: Variant, baseline: Variant | None) -> Cell:
-    if variant.name == BASELINE and variant.memory.weight_bytes is not None:
-        return Cell("baseline", tone="muted")
-    before = baseline.memory.weight_bytes if baseline is not None else None
-    if before is None or variant.memory.weight_bytes is None:
-        return Cell.missing(variant.memory.reasons.get("weight_bytes", "no dense fp32 row to compare with"))
-    value, words, judgement = size_words(before, variant.memory.weight_bytes)
-    return Cell(f"{value} {words}".strip(), tone=_tone(judgement))
-
-
-def _energy_cell(variant: Variant, encoder: bool) -> Cell:
-    field = "prefill_j_per_token" if encoder else "decode_j_per_token"
-    sign = "~" if variant.energy.source == "estimated" else ""
-    return Metric(Column(""), f"energy.{field}", lambda value: f"{sign}{q.significant(value)}").cell(variant)
 
 
 def _speed_cells(work: Work, variant: Variant) -> tuple[Cell, ...]:
@@ -329,11 +224,11 @@ def _suite_table(results: Results, suite: str) -> Table:
     for row in measured(results):
         found = row.accuracy_by_suite.get(suite) or Accuracy.missing("this suite was not run", suite=suite)
         shown = row.model_copy(update={"accuracy": found})
-        rows.append(Row(row.name, _cells(metrics, shown), dense=row.recipe is None))
-    return _table(f"accuracy-{suite}", f"Accuracy on {suite}", [metric.column for metric in metrics], rows)
+        rows.append(Row(row.name, row_cells(metrics, shown), dense=row.recipe is None))
+    return compact(f"accuracy-{suite}", f"Accuracy on {suite}", [metric.column for metric in metrics], rows)
 
 
-def _cells(metrics: Iterable[Metric], variant: Variant, among: Iterable[Variant] = ()) -> tuple[Cell, ...]:
+def row_cells(metrics: Iterable[Metric], variant: Variant, among: Iterable[Variant] = ()) -> tuple[Cell, ...]:
     """Cells of one row; bars are drawn where the rows they are to be compared with are given."""
     rows = list(among)
     return tuple(
@@ -341,11 +236,13 @@ def _cells(metrics: Iterable[Metric], variant: Variant, among: Iterable[Variant]
     )
 
 
-def _table(name: str, caption: str, columns: Sequence[Column], rows: Sequence[Row]) -> Table:
+def compact(name: str, caption: str, columns: Sequence[Column], rows: Sequence[Row]) -> Table:
+    """Make a table of one group of rows, without columns that no row has."""
     return Table(name, caption, tuple(columns), (Group(tuple(rows)),)).without_empty_columns()
 
 
-def _tone(judgement: str) -> Literal["", "better", "worse"]:
+def tone_of(judgement: str) -> Literal["", "better", "worse"]:
+    """Colour a judgement; only better and worse have one."""
     if judgement == "better":
         return "better"
     return "worse" if judgement == "worse" else ""

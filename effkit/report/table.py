@@ -142,3 +142,9 @@ class Footnotes:
         if reason not in self.texts:
             self.texts.append(reason)
         return self.texts.index(reason) + 1
+
+
+def printable(text: str) -> str:
+    """Replace what could steer a terminal or turn the reading direction; line breaks become spaces."""
+    flat = " ".join(text.split())
+    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in flat)

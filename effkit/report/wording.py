@@ -42,7 +42,7 @@ class Fact:
     @property
     def plain(self) -> str:
         """The judgement in a word or two; empty where the words already say it."""
-        if self.judgement == "none" or self.topic == "size" or self.words == "output error":
+        if self.judgement == "none" or self.topic == "size":
             return ""
         if self.topic == "accuracy":
             return {"better": "better", "worse": "worse", "same": "within noise"}[self.judgement]

@@ -7,6 +7,7 @@ close to those of a 135 M parameter model on two cores.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from effkit.records import (
@@ -45,7 +46,7 @@ def text_accuracy(perplexity: float, ratio: float, low: float, high: float, kl: 
     return Accuracy(
         suite="text-quick",
         scored_tokens=4092,
-        nll_mean=2.5743,
+        nll_mean=math.log(perplexity),
         perplexity=perplexity,
         perplexity_ratio=ratio,
         perplexity_ratio_low=low,
@@ -85,7 +86,14 @@ def memory(weights: int, peak: int, compress: int | None, *, kv_cache: int = 11_
     )
 
 
-def speed(prefill: float, decode: float, batch_8: float, speedups: tuple[float, float, float] | None) -> Speed:
+def speed(
+    prefill: float,
+    decode: float,
+    batch_8: float,
+    speedups: tuple[float, float, float] | None,
+    *,
+    dense: bool = False,
+) -> Speed:
     statistics = {
         "ttft_s": statistic(256 / prefill, "s"),
         "prefill_tokens_per_s": statistic(prefill, "tokens/s"),
@@ -95,7 +103,6 @@ def speed(prefill: float, decode: float, batch_8: float, speedups: tuple[float, 
     names = ("prefill_speedup", "decode_speedup", "decode_speedup_batch_8")
     if speedups is not None:
         statistics |= {name: statistic(value, "ratio") for name, value in zip(names, speedups, strict=True)}
-    dense = speedups is None
     given: dict[str, Any] = {} if dense else {"compress_s": 1.84}
     return Speed(
         ttft_s=256 / prefill,
@@ -179,7 +186,7 @@ def fp32() -> Variant:
         None,
         accuracy=text_accuracy(13.118, 1.0, 1.0, 1.0, 0.0, 1.0),
         memory=memory(FP32_BYTES, 1_162_412_032, None),
-        speed=speed(341.2, 17.64, 79.2, None),
+        speed=speed(341.2, 17.64, 79.2, None, dense=True),
         energy=energy(0.02931, 0.5669),
     )
 
@@ -190,7 +197,7 @@ def bf16() -> Variant:
         None,
         accuracy=text_accuracy(13.121, 1.00021, 0.99962, 1.00081, 0.000213, 0.9927),
         memory=memory(FP32_BYTES // 2, 873_046_016, None),
-        speed=speed(208.4, 26.05, 118.9, (0.611, 1.477, 1.501)),
+        speed=speed(208.4, 26.05, 118.9, (0.611, 1.477, 1.501), dense=True),
         energy=energy(0.04799, 0.3839),
     )
 

@@ -11,7 +11,8 @@ from rich.console import Console
 from effkit.records import Results
 from effkit.report import html, load_results, markdown, terminal_table, to_json, write_reports
 from effkit.report import quantities as q
-from effkit.report.sections import report_byte_unit, results_table
+from effkit.report.overview import results_table
+from effkit.report.sections import report_byte_unit
 from tests.report.fixtures import encoder_results, module_results, sample_results
 from tests.report.pages import html_tables, markdown_tables
 

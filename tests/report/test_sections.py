@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from effkit.records import Accuracy, Memory, Results, Variant
+from effkit.report.overview import results_table
 from effkit.report.prose import energy_sources, environment_items, moment, omitted_lines, protocol_items, skipped_groups
 from effkit.report.sections import (
     accuracy_tables,
@@ -16,7 +17,6 @@ from effkit.report.sections import (
     ledger_table,
     memory_table,
     one_off_table,
-    results_table,
     speed_table,
 )
 from effkit.report.table import Table
@@ -66,8 +66,12 @@ def test_estimated_energy_is_marked_and_counted_energy_is_not() -> None:
 
 def test_speed_stands_with_interval_samples_speedup_and_share_of_the_ceiling() -> None:
     groups = {group.title: group for group in speed_table(sample_results()).groups}
-    assert list(groups) == ["Prefill, batch 1, tokens/s", "Decoding, batch 1, tokens/s", "Decoding, batch 8, tokens/s"]
-    row = groups["Decoding, batch 1, tokens/s"].rows[2]
+    assert list(groups) == [
+        "Prefill at batch 1, tokens/s",
+        "Decoding at batch 1, tokens/s",
+        "Decoding at batch 8, tokens/s",
+    ]
+    row = groups["Decoding at batch 1, tokens/s"].rows[2]
     assert [cell.text for cell in row.cells] == ["41.3", "40.5 to 42.1", "9", "2.3x", "2.3x to 2.4x", "98.3 %"]
 
 
@@ -87,7 +91,7 @@ def test_the_entries_of_a_ledger_add_up_to_the_peak() -> None:
 def test_peaks_of_compressing_and_of_running_stand_apart() -> None:
     row = cells(memory_table(sample_results()), "int8")
     assert row["peak RSS, MB"] == "742.4"
-    assert row["peak RSS, compressing, MB"] == "1,489.0"
+    assert row["peak, compressing, MB"] == "1,489.0"
     assert row["of fp32"] == "26.2 %"
 
 

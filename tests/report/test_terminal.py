@@ -10,7 +10,7 @@ from rich.console import Console
 
 from effkit.records import Results
 from effkit.report import terminal_table
-from tests.report.fixtures import encoder_results, int8, module_results, sample_results
+from tests.report.fixtures import encoder_results, int8, model, module_results, sample_results
 
 
 def screen(results: Results, width: int) -> list[str]:
@@ -71,3 +71,10 @@ def test_a_long_name_is_folded_not_cut() -> None:
 
 def test_no_rows_make_an_empty_table() -> None:
     assert any("variant" in line for line in screen(sample_results(variants=()), 80))
+
+
+def test_control_characters_of_a_name_do_not_reach_the_terminal() -> None:
+    odd = int8().model_copy(update={"name": "a\x1b[2Jb\u202e", "notes": ("bell \x07",)})
+    text = "\n".join(screen(sample_results(variants=(odd,), model=model(source="m\x1b]0;x\x07")), 120))
+    assert not [each for each in text if each != "\n" and not each.isprintable()]
+    assert "a�[2Jb�" in text
