@@ -103,7 +103,8 @@ def _result_row(variant: Variant, metrics: Sequence[Metric], results: Results) -
     if variant.status != "ok":
         message = f"{status_words(variant)}: {variant.reason or 'no reason was recorded'}"
         cells = [Cell.missing(message) if cell.reason else cell for cell in cells]
-    return Row(variant.name, tuple(cells), message, dense=variant.recipe is None)
+    partly = any(not cell.reason for cell in cells[:-1])  # what was measured before the failure is kept in sight
+    return Row(variant.name, tuple(cells), "" if partly else message, dense=variant.recipe is None)
 
 
 def _size_cell(variant: Variant, baseline: Variant | None) -> Cell:

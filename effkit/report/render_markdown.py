@@ -92,8 +92,11 @@ def _grid(table: Table, rows: Sequence[Row], notes: Footnotes) -> str:
 
 def _cells(row: Row, notes: Footnotes) -> list[str]:
     """Write the cells of a row; one that was not measured refers to its reason once, not in every cell."""
-    cells = [_cell(cell, notes) for cell in row.cells]
-    return [*cells[:1], *(escape(cell.text) for cell in row.cells[1:])] if row.message else cells
+    first = next((index for index, cell in enumerate(row.cells) if cell.reason), 0) if row.message else None
+    return [
+        _cell(cell, notes) if first in (None, index) or not cell.reason else escape(cell.text)
+        for index, cell in enumerate(row.cells)
+    ]
 
 
 def _cell(cell: Cell, notes: Footnotes) -> str:

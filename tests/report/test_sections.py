@@ -26,6 +26,7 @@ from tests.report.fixtures import (
     int4,
     int8,
     module_results,
+    not_ok,
     sample_results,
     text_accuracy,
 )
@@ -211,3 +212,20 @@ def test_an_unknown_reason_is_never_shown_as_a_figure() -> None:
     row = int8().model_copy(update={"accuracy": Accuracy.missing("broken", suite="text-quick")})
     table = results_table(sample_results(variants=(fp32(), row)))
     assert cells(table, "int8")["perplexity"] == "–"
+
+
+def test_what_a_failed_row_measured_before_it_failed_stays_in_sight() -> None:
+    dead = not_ok("int8", "out_of_memory", "killed while decoding")
+    memory = Memory.missing("killed", weight_bytes=141_210_624, weight_bytes_ratio=0.262)
+    row = dead.model_copy(update={"memory": memory, "coverage": int8().coverage})
+    shown = next(each for each in results_table(sample_results(variants=(fp32(), row))).rows if each.name == "int8")
+    assert [cell.text for cell in shown.cells[:2]] == ["141.2", "3.8x smaller"]
+    assert shown.cells[3].reason == "out of memory: killed while decoding"
+    assert not shown.message
+
+
+def test_a_row_with_nothing_but_its_plan_is_told_in_words() -> None:
+    row = not_ok("int8", "failed", "broken").model_copy(update={"coverage": int8().coverage})
+    shown = next(each for each in results_table(sample_results(variants=(fp32(), row))).rows if each.name == "int8")
+    assert shown.message == "failed: broken"
+    assert coverage_table(sample_results(variants=(fp32(), row))).rows[0].name == "int8"
