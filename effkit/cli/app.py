@@ -1,4 +1,4 @@
-"""The application: its verbs, its exit codes (0 done, 1 failed, 2 the request cannot be meant) and its last line of defence."""
+"""The application: its verbs, its exit codes (0 done, 1 failed, 2 wrong request) and its last line of defence."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def _root(
-    version: Annotated[
+    version: Annotated[  # noqa: ARG001 - its callback does the work
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,

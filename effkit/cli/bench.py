@@ -43,19 +43,20 @@ def run(
     as_json: AsJson = False,
 ) -> int:
     """Run a study without its accuracy stage."""
-    from effkit.cli.compress_eval import chosen_suites, show, study
+    from effkit.cli.compress_eval import show, study
     from effkit.recipe import load_recipe
     from effkit.report import to_json, write_reports
     from effkit.study import StudyConfig
+    from effkit.suite import load_suite
 
     problems: list[str] = []
     chosen = [collect(problems, load_recipe, name) for name in recipe or []]
-    suites = collect(problems, chosen_suites, model, suite, trust_remote_code)
+    suites = [collect(problems, load_suite, name) for name in suite or []]
     refuse(problems)
     config = StudyConfig(
         source=model,
         recipes=tuple(chosen),
-        suites=suites,
+        suites=tuple(suites),
         out=out or Path("out") / f"{slug(model)}-bench",
         device=device,
         measure_accuracy=False,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -56,7 +56,7 @@ def run(
 ) -> int:
     """Check everything, show the plans, run the study, report."""
     config = _config(model, recipe, suite, device, out, bf16, memory_limit, trust_remote_code)
-    results = study(config, quiet=quiet, show_plans=not as_json and not quiet)
+    results = study(config, quiet=quiet)
     from effkit.report import to_json, write_reports
 
     written = write_reports(results, config.out)
@@ -67,13 +67,11 @@ def run(
     return 0 if all(row.status == "ok" for row in results.variants) else 1
 
 
-def study(config: StudyConfig, *, quiet: bool, show_plans: bool = False) -> Results:
+def study(config: StudyConfig, *, quiet: bool) -> Results:
     """Run a study with progress on standard error; an interrupt says what was kept."""
     from effkit.cli.progress import StudyProgress
     from effkit.study import run_study
 
-    if show_plans:
-        _show_plans(config)
     count = 1 + config.include_bf16 + len(config.recipes)
     try:
         with StudyProgress(quiet=quiet, variants=count) as progress:
@@ -108,46 +106,20 @@ def _config(
     """Read all settings and tell every problem at once."""
     from effkit.recipe import load_recipe
     from effkit.study import StudyConfig
+    from effkit.suite import load_suite
 
     problems: list[str] = []
     limit = collect(problems, parse_size, memory_limit, "--memory-limit") if memory_limit else None
     chosen = [collect(problems, load_recipe, name) for name in recipes]
-    sets = collect(problems, chosen_suites, model, suites, trust)
+    sets = [collect(problems, load_suite, name) for name in suites or []]
     refuse(problems)
     return StudyConfig(
         source=model,
         recipes=tuple(chosen),
-        suites=sets,
+        suites=tuple(sets),
         out=out or Path("out") / slug(model),
         device=device,
         include_bf16=bf16,
         memory_limit_bytes=limit,
         trust_remote_code=trust,
     )
-
-
-def chosen_suites(model: str, names: list[str] | None, trust: bool) -> tuple[Any, ...]:
-    """Load the suites asked for, or the quick one of the model's kind."""
-    from effkit.suite import default_suite, load_suite
-
-    if names:
-        return tuple(load_suite(name) for name in names)
-    from effkit.models import resolve
-
-    return (load_suite(default_suite(resolve(model, trust_remote_code=trust).task)),)
-
-
-def _show_plans(config: StudyConfig) -> None:
-    from effkit.cli.plan import summary_line
-    from effkit.inventory import take_inventory
-    from effkit.models import resolve
-    from effkit.planning import make_plan
-
-    console = err_console()
-    source = resolve(config.source, trust_remote_code=config.trust_remote_code)
-    inventory = take_inventory(source.meta_model())
-    console.print(f"{config.source}: {source.size_note()}", markup=False, soft_wrap=True)
-    for note in source.notes:
-        console.print(f"note: {note}", markup=False, soft_wrap=True)
-    for recipe in config.recipes:
-        console.print(summary_line(make_plan(inventory, recipe)), markup=False, soft_wrap=True)

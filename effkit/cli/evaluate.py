@@ -29,13 +29,14 @@ def run(
     """Evaluate each suite and print every figure, or why it is missing."""
     import torch
 
-    from effkit.cli.compress_eval import chosen_suites
     from effkit.models import resolve
     from effkit.study.inprocess import evaluate_in_process
+    from effkit.suite import default_suite, load_suite
 
-    suites = chosen_suites(model, suite, trust_remote_code)
+    asked = [load_suite(name) for name in suite or []]
     source = resolve(model, trust_remote_code=trust_remote_code)
     dense = resolve(baseline, trust_remote_code=trust_remote_code) if baseline else None
+    suites = asked or [load_suite(default_suite(source.task))]
     loaded = source.load(dtype=None if source.kind == "effkit" else torch.float32)
     reference = dense.load(dtype=torch.float32) if dense else None
     found = [evaluate_in_process(loaded, each, source.tokenizer(), baseline=reference) for each in suites]

@@ -10,7 +10,7 @@ from effkit.cli.common import err_console
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-    from effkit.study.events import Event
+    from effkit.study.events import Event, Planned
 
 STAGES = {
     "prepare": "loading and compressing",
@@ -61,11 +61,13 @@ class StudyProgress:
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
-        from effkit.study.events import Notice, Progress, RowFinished, StageStarted
+        from effkit.study.events import Notice, Planned, Progress, RowFinished, StageStarted
 
         if self._quiet:
             return
-        if isinstance(event, StageStarted):
+        if isinstance(event, Planned):
+            self._plan(event)
+        elif isinstance(event, StageStarted):
             self._stage(f"{event.variant}: {STAGES[event.stage]}", None)
         elif isinstance(event, Progress):
             if self._bars is not None and self._row is not None:
@@ -78,6 +80,13 @@ class StudyProgress:
                 self._bars.advance(self._all)
         elif isinstance(event, Notice):
             self._console.print(f"note: {event.message}", markup=False)
+
+    def _plan(self, event: Planned) -> None:
+        from effkit.cli.plan import summary_line
+
+        lines = [f"{event.source}: {event.size}", *(f"note: {note}" for note in event.notes)]
+        for line in (*lines, *(summary_line(plan) for plan in event.plans)):
+            self._console.print(line, markup=False, soft_wrap=True)
 
     def _stage(self, description: str, total: int | None) -> None:
         if self._bars is None:

@@ -23,7 +23,8 @@ class StudyConfig:
     Attributes:
         source: model source, see :func:`effkit.models.resolve`.
         recipes: one variant each, beside the dense rows.
-        suites: evaluation sets; the first also gives prompt and decode lengths for speed.
+        suites: evaluation sets; the first also gives prompt and decode lengths for speed. None: the quick suite of
+            the model's kind.
         out: directory of the run.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         include_bf16: measure the dense BF16 row as well.

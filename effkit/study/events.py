@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from effkit.records import Variant
 
+if TYPE_CHECKING:
+    from effkit.planning import Plan
+
 Stage = Literal["prepare", "load", "accuracy", "speed", "energy", "baseline"]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Everything was checked; what will be done to which model."""
+
+    source: str
+    size: str
+    notes: tuple[str, ...]
+    plans: tuple[Plan, ...]
 
 
 @dataclass(frozen=True)
@@ -45,7 +58,7 @@ class Notice:
     message: str
 
 
-Event = StageStarted | Progress | RowFinished | Notice
+Event = Planned | StageStarted | Progress | RowFinished | Notice
 Listener = Callable[[Event], None]
 
 

@@ -27,6 +27,7 @@ NEARLY_NOTHING = 0.03
 
 CGROUP_EVENTS = (Path("/sys/fs/cgroup/memory.events"), Path("/sys/fs/cgroup/memory/memory.oom_control"))
 SAMPLE_S = 0.5
+TELLING = ("Error", "error:", "Fatal", "fatal", "terminate called", "Segmentation", "Killed")
 
 
 class WorkerError(StudyError):
@@ -134,8 +135,10 @@ class Worker:
         )
 
     def _last_words(self) -> str:
-        lines = self._log_path.read_text(errors="replace").strip().splitlines()
-        return f" ({lines[-1].strip()[:200]})" if lines else ""
+        """The last line of the log that speaks of an error; libraries write warnings there as well."""
+        lines = self._log_path.read_text(errors="replace").splitlines()
+        telling = [line.strip() for line in lines if any(word in line for word in TELLING)]
+        return f" ({telling[-1][:200]})" if telling else ""
 
     def end(self) -> None:
         """End the process; at once where it does not leave by itself."""

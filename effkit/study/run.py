@@ -10,16 +10,14 @@ from typing import Any
 
 import psutil
 
-from effkit.errors import UsageError
-from effkit.records import Accuracy, Ceilings, Coverage, Energy, Memory, Protocol, Results, Speed, Variant
-from effkit.study.config import FP32, Context, StudyConfig, VariantSpec, source_digest, variants
+from effkit.records import Accuracy, Coverage, Energy, Memory, Results, Speed, Variant
+from effkit.study.ahead import look_ahead, protocol_of
+from effkit.study.config import FP32, StudyConfig, VariantSpec, variants
 from effkit.study.events import Listener, Notice, Progress, RowFinished, Stage, StageStarted, ignore
 from effkit.study.process import Worker, WorkerError
 from effkit.study.store import Store, check_out, locked
 from effkit.suite import Suite
 
-ISOLATION = "one fresh process per variant; recipes are applied in another process, which saves what is measured"
-DISK_RESERVE_BYTES = 256 << 20
 COMPANION_SHARE = 0.8
 """Share of the memory at hand that the companion and a variant together may be expected to take."""
 
@@ -46,26 +44,12 @@ def run_study(config: StudyConfig, on_event: Listener | None = None) -> Results:
             study.close()
 
 
-@dataclass
-class _Prepared:
-    """What is known of the model before anything runs."""
-
-    task: str
-    suites: tuple[Suite, ...]
-    notes: tuple[str, ...]
-    expanded_bytes: int
-    header: dict[str, Any]
-    context: Context
-    ceilings: Ceilings
-    device: str
-
-
 class _Study:
     def __init__(self, config: StudyConfig, on_event: Listener) -> None:
         self.config = config
         self.tell = on_event
         self.store = Store(config.out)
-        self.known = _look_ahead(config)
+        self.known = look_ahead(config, on_event)
         self.specs = variants(config, self.known.context)
         self._companion: Worker | None = None
 
@@ -83,11 +67,11 @@ class _Study:
         self._describe()
         for spec in self.specs:
             row = self._finished(spec)
-            self.tell(RowFinished(row, reused=True) if row is not None else StageStarted(spec.name, "prepare"))
+            reused = row is not None
             if row is None:
                 row = self._measured(spec)
                 self.store.put_row(row)
-                self.tell(RowFinished(row, reused=False))
+            self.tell(RowFinished(row, reused))
         results = self.store.results()
         if all(row.status == "ok" for row in results.variants):
             self._tidy()
@@ -99,7 +83,7 @@ class _Study:
         return row if row is not None and row.status == "ok" else None
 
     def _describe(self) -> None:
-        protocol = _protocol(self.known, self._interleaved, self.config)
+        protocol = protocol_of(self.known, self._interleaved, self.config)
         names = [[spec.name, spec.fingerprint] for spec in self.specs]
         self.store.describe_run({**self.known.header, "protocol": protocol.model_dump(mode="json"), "variants": names})
 
@@ -336,110 +320,3 @@ class _RowBuilder:
             energy=energy,
             finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
         )
-
-
-def _look_ahead(config: StudyConfig) -> _Prepared:
-    """Check everything that can be checked without weights: model, recipes, texts, device, disk."""
-    import torch
-
-    from effkit.inventory import take_inventory
-    from effkit.measure.environment import describe
-    from effkit.measure.roofline import measure_ceilings
-    from effkit.models import resolve
-    from effkit.planning import make_plan
-    from effkit.runtimes.eager import max_positions
-
-    if not config.suites:
-        raise UsageError("a study needs at least one suite")
-    source = resolve(config.source, trust_remote_code=config.trust_remote_code)
-    if source.task == "other":
-        raise UsageError(
-            f"{config.source} is neither a causal language model nor an encoder; "
-            "effkit.compare(model, recipes, inputs=...) studies any module on inputs of your own"
-        )
-    skeleton = source.meta_model()
-    inventory = take_inventory(skeleton)
-    for recipe in config.recipes:
-        make_plan(inventory, recipe)
-    fitted = [suite.fitted(max_positions(skeleton)) for suite in config.suites]
-    suites = tuple(suite for suite, _ in fitted)
-    for suite in suites:
-        suite.read_text()
-    device = _device(config.device)
-    ceilings = measure_ceilings(device)
-    environment = describe(device, ceilings)
-    info = source.info()
-    expanded = source.expanded_bytes(torch.float32)
-    known = _Prepared(
-        task=source.task,
-        suites=suites,
-        notes=tuple(note for _, notes in fitted for note in notes),
-        expanded_bytes=expanded,
-        header={"model": info.model_dump(mode="json"), "environment": environment.model_dump(mode="json")},
-        context=Context(
-            model=info.fingerprint,
-            suites=tuple(suite.fingerprint() for suite in suites),
-            settings={"accuracy": config.measure_accuracy, "memory_limit": config.memory_limit_bytes},
-            machine={
-                "cpu": environment.cpu_model,
-                "threads": environment.threads,
-                "device": environment.device_name,
-                "packages": environment.packages,
-                "effkit": source_digest(),
-                "python": environment.python,
-            },
-        ),
-        ceilings=ceilings,
-        device=device,
-    )
-    _check_disk(config, known, skeleton)
-    return known
-
-
-def _check_disk(config: StudyConfig, known: _Prepared, skeleton: Any) -> None:
-    """Dense checkpoints (FP32 and half of it), one of at most FP32's size per recipe, and the baseline's logits."""
-    vocabulary = getattr(getattr(skeleton, "config", None), "vocab_size", 0) or 0
-    logits = sum(4 * vocabulary * suite.window * suite.kl_windows for suite in known.suites)
-    if known.task != "causal-lm" or not config.measure_accuracy:
-        logits = 0
-    needed = int(known.expanded_bytes * (1.5 + len(config.recipes))) + logits + DISK_RESERVE_BYTES
-    free = shutil.disk_usage(config.out).free
-    if free < needed:
-        raise UsageError(
-            f"--out {config.out} has {free / 1e9:.1f} GB free, the run needs up to {needed / 1e9:.1f} GB "
-            "(dense and compressed checkpoints, baseline logits); give a directory on a larger disk"
-        )
-
-
-def _protocol(known: _Prepared, interleaved: bool, config: StudyConfig) -> Protocol:
-    from effkit.measure.accuracy import encoder_windows, text_protocol, windows
-    from effkit.models import resolve
-
-    suite = known.suites[0]
-    tokenizer = resolve(config.source, trust_remote_code=config.trust_remote_code).tokenizer()
-    cut = (windows if known.task == "causal-lm" else encoder_windows)(tokenizer, suite.read_text(), suite)
-    notes = list(known.notes)
-    if config.memory_limit_bytes:
-        notes.append(f"private memory of each process limited to {config.memory_limit_bytes} bytes")
-    if not interleaved:
-        notes.append("fp32 did not run beside the variants: speedups compare nothing and are left out")
-    return text_protocol(suite, cut, interleaved=interleaved, isolation=ISOLATION, notes=tuple(notes))
-
-
-def _device(asked: str) -> str:
-    import torch
-
-    if asked == "auto":
-        return "cuda:0" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(asked)
-    except RuntimeError:
-        raise UsageError(f"--device {asked!r} is not known; allowed: auto, cpu, cuda, cuda:N") from None
-    if device.type not in {"cpu", "cuda"}:
-        raise UsageError(f"--device {asked!r} is not supported; allowed: auto, cpu, cuda, cuda:N")
-    if device.type == "cuda":
-        count = torch.cuda.device_count()
-        if (device.index or 0) >= count:
-            raise UsageError(f"--device {asked}: this machine has {count} CUDA devices")
-        return f"cuda:{device.index or 0}"
-    return "cpu"
