@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import click
 import typer
 
 from effkit import __version__
@@ -18,6 +17,9 @@ from effkit.cli import bench, compress, compress_eval, doctor, evaluate, hardwar
 from effkit.errors import EffkitError
 
 INTERRUPTED = 130
+
+WrongUsage: type[Exception] = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+"""Click's own errors; newer versions of Typer bring a Click of their own, so the class is taken from there."""
 
 app = typer.Typer(
     name="effkit",
@@ -66,15 +68,13 @@ def _run(arguments: list[str]) -> int:
     try:
         result = app(arguments, standalone_mode=False)
         return result if isinstance(result, int) else 0
-    except click.exceptions.Exit as leave:
+    except typer.Exit as leave:
         return int(leave.exit_code)
-    except click.Abort:
+    except (KeyboardInterrupt, typer.Abort):
         return _say("interrupted", INTERRUPTED)
-    except click.ClickException as error:
-        error.show()
+    except WrongUsage as error:
+        error.show()  # type: ignore[attr-defined]
         return 2
-    except KeyboardInterrupt:
-        return _say("interrupted", INTERRUPTED)
     except EffkitError as error:
         return _say(f"error: {error}", error.exit_code)
     except BrokenPipeError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
@@ -13,11 +14,12 @@ from typing import Any
 
 import pytest
 
+from effkit.cli import main
 from effkit.errors import PlanError, UsageError
 from effkit.recipe import Recipe
 from effkit.records import Results, Variant
 from effkit.study import load_results, run_study
-from effkit.study.events import Event, RowFinished, StageStarted
+from effkit.study.events import Event, Planned, RowFinished, StageStarted
 from effkit.study.run import _Study
 from effkit.study.store import Store
 from tests.study.helpers import HEAD_DENSE, INT8, config, write_model, write_suite
@@ -93,8 +95,9 @@ def test_the_same_command_again_measures_nothing(finished: tuple[Path, Results])
     folder, results = finished
     events: list[Event] = []
     again = run_study(config(folder, include_bf16=True), events.append)
-    assert again == results
-    assert all(isinstance(event, RowFinished) and event.reused for event in events)
+    assert again.variants == results.variants and again.protocol == results.protocol
+    assert isinstance(events[0], Planned) and len(events) == 4
+    assert all(isinstance(event, RowFinished) and event.reused for event in events[1:])
 
 
 @pytest.mark.slow
@@ -109,6 +112,20 @@ def test_a_changed_recipe_of_the_same_name_is_measured_and_the_rest_reused(finis
     assert new.memory.weight_bytes is not None and old.memory.weight_bytes is not None
     assert new.memory.weight_bytes > old.memory.weight_bytes
     assert new.accuracy.kl_mean is not None, "the baseline's logits were made again for the new row"
+
+
+def test_reports_are_written_again_from_the_store_alone(
+    finished: tuple[Path, Results], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, results = finished
+    assert main(["report", str(folder / "run"), "--out", str(tmp_path / "again"), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == json.loads((tmp_path / "again" / "results.json").read_text())
+    assert [row["name"] for row in printed["variants"]] == [row.name for row in results.variants]
+    assert "int8" in (tmp_path / "again" / "report.html").read_text()
+    script = "import sys; from effkit.cli import main; main(['report', sys.argv[1]]); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script, str(folder / "run")], capture_output=True, text=True)
+    assert done.stdout.endswith("False\n"), done.stderr
 
 
 def start(folder: Path, *options: str) -> subprocess.Popen[str]:
@@ -156,8 +173,10 @@ def test_a_run_that_is_ended_in_its_second_variant_goes_on_from_there(
         assert "the same command goes on from there" in errors and "Traceback" not in errors
     first = fp32_finished_at(tmp_path)
     resumed = start(tmp_path, "--json")
-    _, errors = resumed.communicate(timeout=120)
+    output, errors = resumed.communicate(timeout=120)
     assert resumed.returncode == 0, errors
+    assert [row["name"] for row in json.loads(output)["variants"]] == ["fp32", "int8"]
+    assert "fp32: measured before" in errors and "int8: done" in errors
     assert fp32_finished_at(tmp_path) == first, "the finished row was not measured again"
     found = without_timings(load_results(tmp_path / "run"))
     whole = without_timings(finished[1].model_copy(update={"variants": finished[1].variants[::2]}))
