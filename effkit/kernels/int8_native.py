@@ -23,10 +23,15 @@ def _shapes(rows: Tensor, weight: Tensor, scale: Tensor) -> Tensor:  # noqa: ARG
     return rows.new_empty(rows.shape[0], weight.shape[0])
 
 
-def _refuses(call: Call) -> str:
+@torch.compiler.assume_constant_result  # torch.compile must not look into the loading of a library
+def _missing() -> str:
     library = native.load()
-    if isinstance(library, str):
-        return library
+    return library if isinstance(library, str) else ""
+
+
+def _refuses(call: Call) -> str:
+    if missing := _missing():
+        return missing
     if call.needs_grad:
         return "it has no backward"
     return "there are no rows" if call.rows == 0 else ""

@@ -223,3 +223,17 @@ def test_install_replaces_a_parameter_by_a_module() -> None:
     assert isinstance(model.experts.gate, Int8Experts)
     assert model.experts.config._experts_implementation == "eager"
     assert not list(model.parameters())
+
+
+@pytest.mark.parametrize("activations", ["none", "dynamic-token"])
+def test_a_compressed_model_compiles_in_one_graph_and_computes_the_same(activations: str) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 32)).eval()
+    for index in (0, 2):
+        dense = model[index]
+        model[index] = Int8Linear.from_dense(dense.weight.detach(), dense.bias, activations)  # type: ignore[arg-type]
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    with torch.no_grad():
+        for rows in (1, 3, 40):
+            x = torch.randn(rows, 64)
+            assert torch.equal(compiled(x), model(x))
