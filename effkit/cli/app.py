@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
+import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -66,7 +69,8 @@ def _run(arguments: list[str]) -> int:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
-        result = app(arguments, standalone_mode=False)
+        with _terminated_like_interrupted():
+            result = app(arguments, standalone_mode=False)
         return result if isinstance(result, int) else 0
     except typer.Exit as leave:
         return int(leave.exit_code)
@@ -82,6 +86,23 @@ def _run(arguments: list[str]) -> int:
         return 1
     except Exception as error:  # noqa: BLE001 - nobody's mistake but ours: a short message, and the rest in a file
         return _unexpected(error)
+
+
+@contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """SIGTERM ends a run as Ctrl-C does: workers are ended, and the user hears what was kept."""
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may set handlers
+        return
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _say(message: str, code: int) -> int:

@@ -65,6 +65,8 @@ def look_ahead(config: StudyConfig, tell: Listener) -> Prepared:
     inventory = take_inventory(skeleton)
     plans = tuple(make_plan(inventory, recipe) for recipe in config.recipes)
     asked = config.suites or (load_suite(default_suite(source.task)),)
+    if len({suite.name for suite in asked}) < len(asked):
+        raise UsageError(f"suites need names of their own: {', '.join(suite.name for suite in asked)}")
     fitted = [suite.fitted(max_positions(skeleton)) for suite in asked]
     suites = tuple(suite for suite, _ in fitted)
     tokenizer = source.tokenizer()
@@ -111,7 +113,8 @@ def _check_disk(config: StudyConfig, known: Prepared, skeleton: Any) -> None:
         logits = 0
     needed = int(known.expanded_bytes * (1.5 + len(config.recipes))) + logits + DISK_RESERVE_BYTES
     free = shutil.disk_usage(config.out).free
-    if free < needed:
+    kept = sum(file.stat().st_size for file in config.out.rglob("*") if file.is_file())  # of the run that goes on here
+    if free + kept < needed:
         raise UsageError(
             f"--out {config.out} has {free / 1e9:.1f} GB free, the run needs up to {needed / 1e9:.1f} GB "
             "(dense and compressed checkpoints, baseline logits); give a directory on a larger disk"

@@ -25,9 +25,22 @@ from effkit.records import Status
 NEARLY_NOTHING = 0.03
 """Share of memory below which a SIGKILL is taken for the kernel's out-of-memory killer."""
 
+OUT_OF_MEMORY_WORDS = (
+    "not enough memory",
+    "out of memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "unable to allocate",
+    "memoryerror",
+    "bad_alloc",
+    "failed to map segment",
+)
+"""What torch, CUDA, numpy, the C++ library and the loader say when memory is refused."""
+
 CGROUP_EVENTS = (Path("/sys/fs/cgroup/memory.events"), Path("/sys/fs/cgroup/memory/memory.oom_control"))
 SAMPLE_S = 0.5
 TELLING = ("Error", "error:", "Fatal", "fatal", "terminate called", "Segmentation", "Killed")
+READ_BYTES = 1 << 16
 
 
 class WorkerError(StudyError):
@@ -60,8 +73,10 @@ class Worker:
         log.parent.mkdir(parents=True, exist_ok=True)
         receive, send = os.pipe()
         with log.open("ab") as output:
+            self._log_start = output.tell()
+            numbers = (send, memory_limit_bytes or 0, os.getpid())
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "effkit.study.worker", str(send), str(memory_limit_bytes or 0)],
+                [sys.executable, "-m", "effkit.study.worker", *map(str, numbers)],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
@@ -70,7 +85,8 @@ class Worker:
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
             )
         os.close(send)
-        self._answers = os.fdopen(receive, "r", encoding="utf-8")
+        self._answers = receive
+        self._unread = b""
 
     def __enter__(self) -> Self:
         return self
@@ -111,18 +127,35 @@ class Worker:
                 raise WorkerError(answer["status"], answer["reason"])
         raise self._death()
 
-    def _read(self) -> str:
-        """Next answer, or an empty string at the end; keeps an eye on how much memory is left meanwhile."""
-        while not select.select([self._answers], [], [], SAMPLE_S)[0]:
+    def _read(self) -> bytes:
+        """Next answer, or nothing at the end; keeps an eye on how much memory is left meanwhile.
+
+        Reads the pipe itself: a buffered file may hold a second line already, of which select() knows nothing.
+        """
+        while b"\n" not in self._unread:
             self._least_available = min(self._least_available, psutil.virtual_memory().available)
-        return self._answers.readline()
+            if not select.select([self._answers], [], [], SAMPLE_S)[0]:
+                continue
+            chunk = os.read(self._answers, READ_BYTES)
+            if not chunk:
+                return b""  # half a line without its end is the last breath of a killed worker
+            self._unread += chunk
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line
 
     def _death(self) -> WorkerError:
         code = self._process.wait()
-        tail = self._last_words()
-        if code != -signal.SIGKILL:
-            what = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-            return WorkerError("failed", f"the worker process {what}{tail}; log: {self._log_path}")
+        if code == -signal.SIGKILL:
+            return self._killed()
+        last = self._last_line()
+        if self._limit and any(word in last.lower() for word in OUT_OF_MEMORY_WORDS):
+            return WorkerError("out_of_memory", f"the process ended at its memory limit: {last}")
+        what = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        quoted = f" ({last})" if last else ""
+        return WorkerError("failed", f"the worker process {what}{quoted}; log: {self._log_path}")
+
+    def _killed(self) -> WorkerError:
+        """Tell the kernel's out-of-memory killer from anybody else who sent SIGKILL."""
         if _oom_kills() > self._oom_kills:
             return WorkerError(
                 "out_of_memory", "the kernel's out-of-memory killer ended the process (cgroup count rose)"
@@ -134,11 +167,13 @@ class Worker:
             "failed", "the process was ended by SIGKILL, with memory to spare: not by this machine's limits"
         )
 
-    def _last_words(self) -> str:
-        """The last line of the log that speaks of an error; libraries write warnings there as well."""
-        lines = self._log_path.read_text(errors="replace").splitlines()
+    def _last_line(self) -> str:
+        """The last line of this process's log that speaks of an error; libraries write warnings there as well."""
+        with self._log_path.open("rb") as log:
+            log.seek(self._log_start)
+            lines = log.read().decode(errors="replace").splitlines()
         telling = [line.strip() for line in lines if any(word in line for word in TELLING)]
-        return f" ({telling[-1][:200]})" if telling else ""
+        return telling[-1][:200] if telling else ""
 
     def end(self) -> None:
         """End the process; at once where it does not leave by itself."""
@@ -150,7 +185,7 @@ class Worker:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._answers.close()
+        os.close(self._answers)
 
 
 def _oom_kills() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -104,6 +105,7 @@ class _Study:
         if known is not None and (checkpoint / "effkit.json").is_file():
             return known
         self.tell(StageStarted(spec.name, "prepare"))
+        self.store.forget(spec.name, "prepare")  # of whatever recipe or model lay there: it is about to be replaced
         with self._worker(spec, "prepare") as worker:
             prepared: dict[str, Any] = worker.ask(
                 "prepare",
@@ -170,17 +172,32 @@ class _Study:
             return {}
         if self._finished(self.specs[0]) is None:
             return {suite.name: "the dense fp32 row failed, so there is no baseline" for suite in self.known.suites}
-        lacking = [
-            suite for suite in self.known.suites if not (self._baseline_folder(suite) / "baseline.json").is_file()
-        ]
-        if lacking:
-            fp32 = self.specs[0]
-            self._prepare(fp32)
-            with self._worker(fp32, "baseline") as worker:
-                self._load(worker, fp32)
-                for suite in lacking:
-                    self._accuracy(worker, fp32, suite, {})
+        lacking = [suite for suite in self.known.suites if not self._has_baseline(suite)]
+        if not lacking:
+            return {}
+        try:
+            self._write_baselines(lacking)
+        except WorkerError as error:
+            why = f"the baseline could not be made again: {error}"
+            self.tell(Notice(why))
+            return {suite.name: why for suite in lacking}
         return {}
+
+    def _has_baseline(self, suite: Suite) -> bool:
+        """Whether a whole baseline of this very fp32 row lies there, not one of another model or version."""
+        try:
+            header = json.loads((self._baseline_folder(suite) / "baseline.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return False
+        return bool(header.get("key") == self.specs[0].fingerprint)
+
+    def _write_baselines(self, suites: list[Suite]) -> None:
+        fp32 = self.specs[0]
+        self._prepare(fp32)
+        with self._worker(fp32, "baseline") as worker:
+            self._load(worker, fp32)
+            for suite in suites:
+                self._accuracy(worker, fp32, suite, {})
 
     def _speed(self, worker: Worker, spec: VariantSpec) -> tuple[dict[str, list[float]] | None, dict[str, str]]:
         """Take all samples; returns the companion's, pair by pair, and reasons for what is left out."""
@@ -190,38 +207,51 @@ class _Study:
         reasons = {"compile_s": "nothing is compiled in eager mode"}
         if spec.recipe is None:
             reasons["compress_s"] = "a dense row"
-        companion = None if spec.is_baseline else self._start_companion(suite)
-        total = len(kinds) * self.known.suites[0].repeats
+        if not spec.is_baseline:
+            self._start_companion(suite)
         report = self._progress(spec, "speed")
-        beside: dict[str, list[float]] = {kind: [] for kind in kinds}
+        repeats = self.known.suites[0].repeats
+        beside: dict[str, list[float | None]] = {kind: [] for kind in kinds}
         for index, kind in enumerate(kinds):
             worker.ask("warm_up", kind=kind)
-            if companion is not None:
-                companion.ask("warm_up", kind=kind)
-            for turn in range(self.known.suites[0].repeats):
-                order = [worker] if companion is None else [companion, worker] if turn % 2 else [worker, companion]
-                for each in order:  # A B B A
-                    seconds = each.ask("sample", kind=kind)
-                    if each is companion:
-                        beside[kind].append(seconds)
-                report(index * self.known.suites[0].repeats + turn + 1, total)
-        return (beside if companion is not None else None), reasons
+            self._ask_companion("warm_up", kind)
+            for turn in range(repeats):
+                if turn % 2:  # A B B A
+                    beside[kind].append(self._ask_companion("sample", kind))
+                worker.ask("sample", kind=kind)
+                if not turn % 2:
+                    beside[kind].append(self._ask_companion("sample", kind))
+                report(index * repeats + turn + 1, len(kinds) * repeats)
+        whole = {kind: [each for each in taken if each is not None] for kind, taken in beside.items()}
+        return (whole if whole == beside else None), reasons
 
-    def _start_companion(self, suite: dict[str, Any]) -> Worker | None:
-        """Dense FP32, held beside the variants for alternate samples; None where it is not to be had."""
-        if not self._interleaved or self._finished(self.specs[0]) is None:
-            return None
+    def _ask_companion(self, order: str, kind: str) -> float | None:
+        """One order to the companion; its death is a notice and missing speedups, never this variant's failure."""
         if self._companion is None:
-            fp32 = self.specs[0]
-            try:
-                self._prepare(fp32)
-                self._companion = self._worker(fp32, "companion")
-                self._load(self._companion, fp32)
-                self._companion.ask("start_speed", suite=suite)
-            except WorkerError as error:
-                self._end_companion()
-                self.tell(Notice(f"no fp32 process beside the variants: {error}; speedups are left out"))
-        return self._companion
+            return None
+        try:
+            seconds: float | None = self._companion.ask(order, kind=kind)
+        except WorkerError as error:
+            self._give_up_companion(error)
+            return None
+        return seconds
+
+    def _start_companion(self, suite: dict[str, Any]) -> None:
+        """Hold dense FP32 beside the variants for alternate samples, where it is to be had."""
+        if self._companion is not None or not self._interleaved or self._finished(self.specs[0]) is None:
+            return
+        fp32 = self.specs[0]
+        try:
+            self._prepare(fp32)
+            self._companion = self._worker(fp32, "companion")
+            self._load(self._companion, fp32)
+            self._companion.ask("start_speed", suite=suite)
+        except WorkerError as error:
+            self._give_up_companion(error)
+
+    def _give_up_companion(self, error: WorkerError) -> None:
+        self._end_companion()
+        self.tell(Notice(f"no fp32 process beside this variant: {error}; its speedups are left out"))
 
     def _end_companion(self) -> None:
         if self._companion is not None:

@@ -67,6 +67,11 @@ class Store:
         with self._db:
             self._db.execute("INSERT OR REPLACE INTO stages VALUES (?, ?, ?, ?, ?)", row)
 
+    def forget(self, variant: str, stage: str) -> None:
+        """Drop the results of a stage under every fingerprint, because what they describe is gone."""
+        with self._db:
+            self._db.execute("DELETE FROM stages WHERE variant = ? AND stage = ?", (variant, stage))
+
     def get(self, variant: str, stage: str, fingerprint: str) -> dict[str, Any] | None:
         """Return the result of a stage, or None where it was not finished under that fingerprint."""
         query = "SELECT data FROM stages WHERE variant = ? AND stage = ? AND fingerprint = ?"

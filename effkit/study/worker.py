@@ -1,6 +1,6 @@
 """The worker's side: one model in one process, doing what the study orders. Run as ``python -m effkit.study.worker``.
 
-Arguments: the number of the pipe for answers, and a limit in bytes on private memory (0 for none).
+Arguments: the number of the pipe for answers, a limit in bytes on private memory (0 for none), the parent's process.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import IO, Any
 
 from effkit.errors import EffkitError, MeasureError
 from effkit.records import Accuracy, Ceilings, Memory
+from effkit.study.process import OUT_OF_MEMORY_WORDS
 from effkit.suite import Suite
 
 PR_SET_PDEATHSIG = 1
-OUT_OF_MEMORY_WORDS = ("not enough memory", "out of memory", "can't allocate memory", "cannot allocate memory")
 
 
 class Orders:
@@ -217,7 +217,7 @@ class Orders:
 def main() -> None:
     """Obey orders from standard input until it is closed."""
     answers = os.fdopen(int(sys.argv[1]), "w", encoding="utf-8", buffering=1)
-    _die_with_parent()
+    _die_with_parent(int(sys.argv[3]))
     _limit_memory(int(sys.argv[2]))
     orders = Orders(lambda done, total: _answer(answers, kind="progress", done=done, total=total))
     for line in sys.stdin:
@@ -248,13 +248,12 @@ def _classify(error: Exception) -> dict[str, str]:
     return {"status": "failed", "reason": short if known else f"{type(error).__name__}: {short}"}
 
 
-def _die_with_parent() -> None:
+def _die_with_parent(parent: int) -> None:
     """On Linux the kernel ends this process when its parent ends, however that came about."""
     if not sys.platform.startswith("linux"):
         return
-    parent = os.getppid()
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent or parent == 1:
+    if os.getppid() != parent:  # it ended before the line above; a study may itself be process 1 of a container
         sys.exit("the study that started this worker is gone")
 
 

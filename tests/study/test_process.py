@@ -45,11 +45,45 @@ def test_a_worker_killed_when_memory_was_gone_ran_out_of_it(tmp_path: Path) -> N
 
 
 def test_a_worker_that_crashes_leaves_its_last_words(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("of an earlier run\n")
     with Worker(tmp_path / "log") as worker:
-        (tmp_path / "log").write_text("something\nFatal: the end\n")
-        os.kill(worker.pid, signal.SIGTERM)
-        with pytest.raises(WorkerError, match=r"ended by SIGTERM \(Fatal: the end\)"):
+        assert worker._process.stdin is not None
+        worker._process.stdin.write(b"no JSON\n")
+        with pytest.raises(WorkerError, match=r"exit code 1 \(json.decoder.JSONDecodeError: .*log: ") as caught:
             worker.ask("load")
+    assert caught.value.status == "failed"
+
+
+def test_a_worker_ended_by_a_signal_does_not_blame_what_it_printed(tmp_path: Path) -> None:
+    with Worker(tmp_path / "log") as worker:
+        (tmp_path / "log").write_text("a harmless warning\n")
+        os.kill(worker.pid, signal.SIGTERM)
+        with pytest.raises(WorkerError, match="ended by SIGTERM; log: "):
+            worker.ask("load")
+
+
+def test_a_worker_aborted_by_its_memory_limit_ran_out_of_memory(tmp_path: Path) -> None:
+    with Worker(tmp_path / "log", memory_limit_bytes=1 << 30) as worker:
+        with (tmp_path / "log").open("a") as log:
+            log.write("terminate called after throwing an instance of 'std::bad_alloc'\n")
+        os.kill(worker.pid, signal.SIGABRT)
+        with pytest.raises(WorkerError, match="at its memory limit") as caught:
+            worker.ask("load")
+    assert caught.value.status == "out_of_memory"
+
+
+def test_answers_that_arrive_together_are_read_one_by_one(tmp_path: Path) -> None:
+    with Worker(tmp_path / "log") as worker:
+        receive, send = os.pipe()
+        os.dup2(receive, worker._answers)
+        os.write(send, b'{"kind": "progress", "done": 1, "total": 1}\n{"kind": "result", "value": 7}\n{"kind": "res')
+        os.close(send)
+        steps: list[tuple[int, int]] = []
+        assert worker.ask("nonsense", on_progress=lambda done, total: steps.append((done, total))) == 7
+        assert steps == [(1, 1)]
+        worker._process.kill()
+        with pytest.raises(WorkerError, match="SIGKILL"):
+            worker.ask("nonsense")
 
 
 @pytest.mark.parametrize(
