@@ -111,6 +111,20 @@ def test_a_changed_lock_file_installs_again_into_the_same_environment(checkout: 
     assert checkout.log_lines() == installs(checkout)[1:]
 
 
+def test_a_native_source_that_changed_installs_again_but_the_library_built_from_it_does_not(checkout: Checkout) -> None:
+    native = checkout.root / "effkit" / "kernels" / "native"
+    native.mkdir(parents=True)
+    (native / "rows.cpp").write_text("one")
+    checkout.test_sh()
+    checkout.log_lines()
+    (native / "_library.cpython-311-x86_64-linux-gnu.so").write_text("built")
+    checkout.test_sh()
+    assert checkout.log_lines() == []
+    (native / "rows.cpp").write_text("two")
+    checkout.test_sh()
+    assert checkout.log_lines() == installs(checkout)[1:]
+
+
 def test_a_set_up_that_was_killed_starts_afresh(checkout: Checkout) -> None:
     checkout.test_sh()
     checkout.log_lines()

@@ -72,7 +72,7 @@ fingerprint() {
 import hashlib, pathlib, sys
 root = pathlib.Path(sys.argv[1])
 state = hashlib.sha256(f"{sys.version}\n{sys.prefix}\n{root}".encode())
-native = sorted(root.glob("effkit/kernels/native/*.[ch]*"))
+native = (path for path in sorted(root.glob("effkit/kernels/native/*")) if path.suffix in {".cpp", ".h"})
 for path in (root / "constraints.txt", root / "pyproject.toml", root / "setup.py", *native):
     state.update(path.read_bytes())
 print(state.hexdigest())
