@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -20,6 +21,9 @@ from effkit.cli import bench, compress, compress_eval, doctor, evaluate, hardwar
 from effkit.errors import EffkitError
 
 INTERRUPTED = 130
+
+NOISY = ("torchao", "torch.utils._pytree")
+"""Libraries that warn at import of what is no concern of a user here: optional CUDA parts, a deprecated call."""
 
 WrongUsage: type[Exception] = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 """Click's own errors; newer versions of Typer bring a Click of their own, so the class is taken from there."""
@@ -68,6 +72,8 @@ def _run(arguments: list[str]) -> int:
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    for library in NOISY:
+        logging.getLogger(library).setLevel(logging.ERROR)
     try:
         with _terminated_like_interrupted():
             result = app(arguments, standalone_mode=False)
