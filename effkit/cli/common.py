@@ -14,6 +14,7 @@ from effkit.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 MEASURING = "Compress and measure"
 LOOKING = "Look things up"
@@ -62,6 +63,31 @@ def err_console() -> Console:
     return Console(stderr=True, highlight=False)
 
 
+def grid(*headings: str) -> Table:
+    """An empty table in the look of the reports; headings that begin with ``>`` stand over numbers."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        show_edge=False,
+        pad_edge=False,
+        header_style="bold",
+    )
+    for heading in headings:
+        number = heading.startswith(">")
+        table.add_column(heading.removeprefix(">"), justify="right" if number else "left", no_wrap=number)
+    return table
+
+
+def say(console: Console, text: str, style: str = "") -> None:
+    """Print prose: broken between words on a terminal, one line per paragraph where a program reads it."""
+    from rich.text import Text
+
+    console.print(Text(text, style), soft_wrap=not console.is_terminal)
+
+
 def print_json(data: Any) -> None:
     """Write one JSON document to standard output."""
     sys.stdout.write((data if isinstance(data, str) else json.dumps(data, indent=2, ensure_ascii=False)).strip() + "\n")
@@ -80,6 +106,14 @@ def parse_size(text: str, option: str) -> int:
     if size <= 0:
         raise UsageError(f"{option} {text!r} must be above zero")
     return size
+
+
+def size_unit(largest: float) -> tuple[str, float]:
+    """The decimal unit in which a column of sizes reads best, and its bytes."""
+    for unit, factor in (("B", 1.0), ("kB", 1e3), ("MB", 1e6)):
+        if largest < 1000 * factor:
+            return unit, factor
+    return "GB", 1e9
 
 
 def size_text(count: float) -> str:

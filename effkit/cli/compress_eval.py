@@ -21,6 +21,7 @@ from effkit.cli.common import (
     parse_size,
     print_json,
     refuse,
+    say,
     slug,
 )
 
@@ -46,7 +47,7 @@ def run(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Directory of the run.", show_default="out/MODEL")
     ] = None,
-    bf16: Annotated[bool, typer.Option(" /--no-bf16", help="Leave out the dense BF16 row.")] = True,
+    bf16: Annotated[bool, typer.Option(" /--no-bf16", help="Leave out the dense BF16 row.", show_default=False)] = True,
     memory_limit: Annotated[
         str | None, typer.Option(help="Limit on each process's private memory, such as 4GiB.", show_default=False)
     ] = None,
@@ -77,8 +78,9 @@ def study(config: StudyConfig, *, quiet: bool) -> Results:
         with StudyProgress(quiet=quiet, variants=count) as progress:
             return run_study(config, progress)
     except KeyboardInterrupt:
-        err_console().print(
-            f"interrupted: what was finished is kept in {config.out}; the same command goes on from there", markup=False
+        say(
+            err_console(),
+            f"interrupted: what was finished is kept in {config.out}; the same command goes on from there",
         )
         raise typer.Exit(130) from None
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from effkit.cli.common import LOOKING, AsJson, out_console, print_json, size_text
+from effkit.cli.common import LOOKING, AsJson, grid, out_console, print_json, say, size_text
 
 NAME = "doctor"
 PANEL = LOOKING
@@ -58,33 +58,43 @@ def _findings(refresh: bool) -> dict[str, Any]:
 
 
 def _print(found: dict[str, Any]) -> None:
-    from rich.table import Table
+    from rich.text import Text
 
     console = out_console()
     first = found["devices"][0]
-    console.print(f"{first['cpu_model']}, {first['cpu_count']} cores, {first['threads']} threads", markup=False)
-    console.print(f"{first['os']}, Python {first['python']}, effkit {first['effkit_version']}", markup=False)
     total, free = size_text(first["memory_total_bytes"]), size_text(found["memory_available_bytes"])
-    console.print(f"memory {total}, {free} available; disk {size_text(found['disk_free_bytes'])} free", markup=False)
-    console.print(f"instruction sets: {', '.join(first['cpu_features'])}", markup=False)
-    console.print(f"native library: {found['native_library']}", markup=False)
-    console.print(f"energy: {found['energy_source']}", markup=False)
-    table = Table("device", "read bandwidth", "FP32", "BF16", title="measured ceilings", title_justify="left")
+    facts = {
+        "processor": f"{first['cpu_model']}, {first['cpu_count']} cores, {first['threads']} threads",
+        "instructions": ", ".join(first["cpu_features"]),
+        "memory": f"{total}, {free} available",
+        "disk": f"{size_text(found['disk_free_bytes'])} free in this directory",
+        "system": f"{first['os']}, Python {first['python']}",
+        "packages": ", ".join(f"{name} {version}" for name, version in first["packages"].items()),
+        "effkit": f"{first['effkit_version']}, native library: {found['native_library']}",
+        "energy": found["energy_source"],
+    }
+    table = grid("", "")
+    table.show_header = False
+    for name, fact in facts.items():
+        table.add_row(Text(name, "bold"), Text(str(fact)))
+    console.print(table)
+    table = grid("device", ">read bandwidth", ">FP32", ">BF16")
     for device in found["devices"]:
         ceilings = device["ceilings"]
         table.add_row(
-            device["device_name"],
+            Text(device["device_name"]),
             _rate(ceilings["memory_read_bytes_per_s"], 1e9, "GB/s"),
             _rate(ceilings["fp32_flop_per_s"], 1e9, "GFLOP/s"),
             _rate(ceilings["bf16_flop_per_s"], 1e9, "GFLOP/s"),
         )
+    say(console, "\nmeasured ceilings", "bold")
     console.print(table)
-    table = Table("device", "scheme", "kernel", "what it does", title="kernels, preferred first", title_justify="left")
+    table = grid("scheme", "kernel", "what it does")
+    table.columns[0].no_wrap = table.columns[1].no_wrap = True
     for kernel in found["kernels"]:
-        table.add_row(kernel["device"], kernel["scheme"], kernel["name"], kernel["summary"])
+        table.add_row(f"{kernel['device']} {kernel['scheme']}", kernel["name"], Text(kernel["summary"]))
+    say(console, "\nkernels, preferred first", "bold")
     console.print(table)
-    packages = ", ".join(f"{name} {version}" for name, version in first["packages"].items())
-    console.print(f"packages: {packages}", markup=False, soft_wrap=True)
 
 
 def _rate(value: float | None, unit: float, name: str) -> str:

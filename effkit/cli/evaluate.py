@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from effkit.cli.common import MEASURING, AsJson, Model, SuiteNames, Trust, out_console, print_json
+from effkit.cli.common import MEASURING, AsJson, Model, SuiteNames, Trust, grid, out_console, print_json, say
 
 NAME = "eval"
 PANEL = MEASURING
@@ -43,14 +43,13 @@ def run(
     if as_json:
         print_json({"model": model, "baseline": baseline, "accuracy": [each.model_dump(mode="json") for each in found]})
         return 0
-    from rich.table import Table
-
     for accuracy in found:
-        table = Table("figure", "value", "", title=f"{model} on {accuracy.suite}", title_justify="left")
+        table = grid("figure", ">value", "")
         for name in type(accuracy).model_fields:
             value = getattr(accuracy, name)
             if name not in {"suite", "reasons"}:
                 shown = "-" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
                 table.add_row(name, shown, accuracy.reasons.get(name, ""))
+        say(out_console(), f"{model} on {accuracy.suite}", "bold")
         out_console().print(table)
     return 0

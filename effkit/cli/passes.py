@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from effkit.cli.common import LOOKING, AsJson, out_console, print_json
+from effkit.cli.common import LOOKING, AsJson, grid, out_console, print_json, say
 
 NAME = "passes"
 PANEL = LOOKING
@@ -21,8 +21,6 @@ def run(
     as_json: AsJson = False,
 ) -> int:
     """List or show."""
-    from rich.table import Table
-
     from effkit.registry import pass_type, pass_types
 
     known = {name: pass_type(name)} if name is not None else pass_types()
@@ -34,10 +32,10 @@ def run(
         return 0
     console = out_console()
     for each in described:
-        table = Table("setting", "default", "allowed", "meaning", title=f"{each['name']}: {each['summary']}")
-        table.title_justify = "left"
+        table = grid("setting", "default", "allowed", "meaning")
         for setting in each["settings"]:
             table.add_row(setting["name"], str(setting["default"]), setting["allowed"], setting["meaning"])
+        say(console, f"{each['name']}: {each['summary']}", "bold")
         console.print(table)
     return 0
 

@@ -17,14 +17,18 @@ from effkit.cli.common import (
     Trust,
     collect,
     err_console,
+    grid,
     out_console,
     print_json,
     refuse,
+    say,
     size_text,
+    size_unit,
 )
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
     from effkit.inventory import Inventory
     from effkit.planning import LayerPlan, Plan
@@ -93,9 +97,9 @@ def run(
         )
         return 0
     console = out_console()
-    console.print(f"{model}: {source.size_note()}", markup=False, soft_wrap=True)
+    say(console, f"{model}: {source.size_note()}")
     for note in source.notes:
-        console.print(f"note: {note}", markup=False, soft_wrap=True)
+        say(console, f"note: {note}")
     for plan in plans:
         _print_plan(console, plan, every_layer)
     _print_predictions(console, predictions, places, batch, context)
@@ -114,40 +118,55 @@ def summary_line(plan: Plan) -> str:
 
 
 def _print_plan(console: Console, plan: Plan, every_layer: bool) -> None:
-    from rich.table import Table
-
     for each in plan.passes:
-        table = Table(title=f"{plan.recipe.name}: pass {each.config.use}", title_justify="left", expand=False)
-        table.add_column("layer", overflow="fold")
-        table.add_column("n", justify="right")
-        table.add_column("shape")
-        table.add_column("what happens", overflow="fold")
-        table.add_column("before", justify="right", no_wrap=True)
-        table.add_column("after", justify="right", no_wrap=True)
-        rows = [[layer] for layer in each.layers] if every_layer else folded(each.layers)
-        for group in rows:
-            first = group[0]
-            what = first.action or f"dense: {first.reason}"
-            what += f" ({first.note})" if first.note else ""
-            table.add_row(
-                _plain(common_name([layer.name for layer in group])),
-                str(len(group)),
-                "x".join(str(size) for size in first.shape),
-                _plain(what),
-                size_text(sum(layer.bytes_before for layer in group)),
-                size_text(sum(layer.bytes_after for layer in group)),
-                style="dim" if first.skipped else None,
-            )
+        groups = [[layer] for layer in each.layers] if every_layer else folded(each.layers)
+        unit, factor = size_unit(max((_bytes(group)[0] for group in groups), default=0))
+        table = grid("layer", ">shape", "action", ">before", ">after")
+        table.columns[0].overflow = "fold"
+        for group in groups:
+            if every_layer or not group[0].skipped:
+                table.add_row(*_cells(group, factor), style="dim" if group[0].skipped else None)
+        say(console, f"\nrecipe {plan.recipe.name}, pass {each.config.use}; sizes in {unit}", "bold")
         console.print(table)
-    console.print(summary_line(plan), markup=False, soft_wrap=True)
+        if not every_layer:
+            _print_dense(console, [layer for layer in each.layers if layer.skipped])
+    console.print()
+    say(console, summary_line(plan), "bold")
     for warning in plan.warnings:
-        err_console().print(f"warning: {warning}", markup=False, soft_wrap=True)
+        say(err_console(), f"warning: {warning}")
 
 
-def _plain(text: str) -> Any:
+def _cells(group: Sequence[LayerPlan], factor: float) -> tuple[Text, ...]:
+    """One row for layers of one kind; as text, so that a name in brackets is no markup."""
     from rich.text import Text
 
-    return Text(text)
+    first = group[0]
+    name = common_name([layer.name for layer in group])
+    before, after = _bytes(group)
+    cells = (
+        f"{name} ({first.note})" if first.note else name,
+        "x".join(str(size) for size in first.shape),
+        first.action or f"dense: {first.reason}",
+        f"{before / factor:,.1f}",
+        f"{after / factor:,.1f}",
+    )
+    return tuple(Text(cell) for cell in cells)
+
+
+def _bytes(group: Sequence[LayerPlan]) -> tuple[int, int]:
+    return sum(layer.bytes_before for layer in group), sum(layer.bytes_after for layer in group)
+
+
+def _print_dense(console: Console, layers: Sequence[LayerPlan]) -> None:
+    """Tell what stays dense by its reason, largest share first."""
+    reasons: dict[str, list[LayerPlan]] = {}
+    for layer in layers:
+        reasons.setdefault(layer.reason, []).append(layer)
+    for reason, group in sorted(reasons.items(), key=lambda item: -sum(layer.bytes_before for layer in item[1])):
+        size = size_text(sum(layer.bytes_before for layer in group))
+        names = sorted({re.sub(r"^.*\.", "", layer.name) or "(root)" for layer in group})
+        shown = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
+        say(console, f"left dense: {len(group)} layers, {size} ({shown}): {reason}", "dim")
 
 
 def folded(layers: Sequence[LayerPlan]) -> list[list[LayerPlan]]:
@@ -183,13 +202,13 @@ def _here() -> Bandwidth:
     found = measure_ceilings("cpu")
     import psutil
 
-    note = "measured read bandwidth"
+    note = "measured" if found.memory_read_bytes_per_s else "not measured"
     return Bandwidth("this machine", found.memory_read_bytes_per_s, int(psutil.virtual_memory().total), note)
 
 
 def _listed(device: Any) -> Bandwidth:
     worth = device.worth("memory_bytes_per_s")
-    note = f"data sheet ({worth}), sources {', '.join(device.sources)}"
+    note = f"data sheet, {worth} ({', '.join(device.sources)})"
     return Bandwidth(device.name, device.memory_bytes_per_s, device.memory_bytes, note)
 
 
@@ -221,31 +240,16 @@ def _print_predictions(
     batch: int,
     context: int,
 ) -> None:
-    from rich.table import Table
-
-    title = f"what to expect at batch {batch}, context {context} (predicted, not measured)"
-    table = Table(title=title, title_justify="left")
-    table.add_column("variant")
-    for heading in ("weights", "KV cache", "peak memory", "peak while compressing"):
-        table.add_column(heading, justify="right")
-    for place in places:
-        table.add_column(f"decode tokens/s\n{place.name}", justify="right")
+    table = grid("variant", ">weights", ">KV cache", ">peak", ">peak while compressing")
     for name, found in predictions:
-        speeds = [_speed(found, place) for place in places]
-        table.add_row(
-            name,
-            size_text(found.weight_bytes),
-            size_text(found.kv_cache_bytes),
-            size_text(found.peak_bytes),
-            size_text(found.compress_peak_bytes),
-            *("-" if speed is None else f"<= {speed:,.0f}" for speed in speeds),
-        )
+        sizes = (found.weight_bytes, found.kv_cache_bytes, found.peak_bytes, found.compress_peak_bytes)
+        table.add_row(name, *(size_text(size) for size in sizes))
+    say(console, f"\nmemory to expect, at batch {batch} and context {context} (predicted, not measured)", "bold")
     console.print(table)
+    table = grid("on", ">bandwidth", *(f">{name}" for name, _ in predictions), "figure from")
     for place in places:
-        rate = "no bandwidth in the table" if place.bytes_per_s is None else f"{place.bytes_per_s / 1e9:,.1f} GB/s"
-        console.print(f"{place.name}: {rate}, {place.note}", markup=False, soft_wrap=True)
-    console.print(
-        "decode <= bandwidth / bytes read per token, batch 1; peak = weights + KV cache + activations + runtime",
-        markup=False,
-        soft_wrap=True,
-    )
+        speeds = [_speed(found, place) for _, found in predictions]
+        rate = "-" if place.bytes_per_s is None else f"{place.bytes_per_s / 1e9:,.1f} GB/s"
+        table.add_row(place.name, rate, *("-" if s is None else f"{s:,.0f}" for s in speeds), place.note)
+    say(console, "\ndecode tokens/s to expect at most: bandwidth / bytes read per token, batch 1", "bold")
+    console.print(table)

@@ -1,25 +1,26 @@
-"""Shows a running study: bars with stage and remaining time on a terminal, one line per finished row elsewhere."""
+"""Shows a running study: one bar with stage and remaining time on a terminal, one line per finished row elsewhere."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from effkit.cli.common import err_console
+from effkit.cli.common import err_console, say
 
 if TYPE_CHECKING:
-    from rich.progress import TaskID
-
-    from effkit.study.events import Event, Planned
+    from effkit.study.events import Event, Planned, Progress, RowFinished
 
 STAGES = {
-    "prepare": "loading and compressing",
-    "load": "loading the finished variant",
-    "accuracy": "accuracy",
-    "speed": "speed",
-    "energy": "memory and energy",
-    "baseline": "baseline",
+    "prepare": ("preparing", 0.0, 0.2),
+    "load": ("loading", 0.2, 0.25),
+    "baseline": ("accuracy", 0.25, 0.6),
+    "accuracy": ("accuracy", 0.25, 0.6),
+    "speed": ("speed", 0.6, 0.9),
+    "energy": ("memory, energy", 0.9, 1.0),
 }
+"""What a stage is called, and about which part of a variant's time it takes."""
 
 
 class StudyProgress:
@@ -33,31 +34,27 @@ class StudyProgress:
     def __init__(self, *, quiet: bool, variants: int) -> None:
         self._console = err_console()
         self._quiet = quiet
-        self._bars = None
-        self._row: TaskID | None = None
+        self._estimate = Estimate(variants)
+        self._bar: Any = None
+        self._task: Any = None
         if not quiet and self._console.is_terminal:
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
-            from rich.progress import TimeElapsedColumn as Elapsed
-            from rich.progress import TimeRemainingColumn as Remaining
+            from rich.progress import BarColumn, SpinnerColumn, TextColumn
+            from rich.progress import Progress as Bar
 
-            left = Remaining(compact=True)
-            self._bars = Progress(
-                SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
-                TextColumn("left"), left, TextColumn("·"), Elapsed(),
-                console=self._console, transient=True,
-            )  # fmt: skip
-            self._all = self._bars.add_task("variants", total=variants)
+            texts = [TextColumn(f"{{task.{field}}}") for field in ("description", "fields[rows]", "fields[left]")]
+            self._bar = Bar(SpinnerColumn(), texts[0], BarColumn(20), *texts[1:], console=self._console, transient=True)
+            self._task = self._bar.add_task("checking", total=variants, rows="", left="")
 
     def __enter__(self) -> Self:
-        if self._bars is not None:
-            self._bars.start()
+        if self._bar is not None:
+            self._bar.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._bars is not None:
-            self._bars.stop()
+        if self._bar is not None:
+            self._bar.stop()
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
@@ -68,29 +65,79 @@ class StudyProgress:
         if isinstance(event, Planned):
             self._plan(event)
         elif isinstance(event, StageStarted):
-            self._stage(f"{event.variant}: {STAGES[event.stage]}", None)
+            self._estimate.enter(event.stage)
+            self._show(f"{event.variant}: {STAGES[event.stage][0]}")
         elif isinstance(event, Progress):
-            if self._bars is not None and self._row is not None:
-                self._bars.update(self._row, total=event.total, completed=event.done)
+            self._step(event)
         elif isinstance(event, RowFinished):
-            row = event.row
-            how = "measured before" if event.reused else "done" if row.status == "ok" else f"{row.status}: {row.reason}"
-            self._console.print(f"{row.name}: {how}", markup=False)
-            if self._bars is not None:
-                self._bars.advance(self._all)
+            self._finish(event)
         elif isinstance(event, Notice):
-            self._console.print(f"note: {event.message}", markup=False)
+            say(self._console, f"note: {event.message}")
 
     def _plan(self, event: Planned) -> None:
         from effkit.cli.plan import summary_line
 
         lines = [f"{event.source}: {event.size}", *(f"note: {note}" for note in event.notes)]
         for line in (*lines, *(summary_line(plan) for plan in event.plans)):
-            self._console.print(line, markup=False, soft_wrap=True)
+            say(self._console, line)
 
-    def _stage(self, description: str, total: int | None) -> None:
-        if self._bars is None:
-            return
-        if self._row is not None:
-            self._bars.remove_task(self._row)
-        self._row = self._bars.add_task(description, total=total)
+    def _step(self, event: Progress) -> None:
+        self._estimate.enter(event.stage, event.done / max(event.total, 1))
+        self._show(f"{event.variant}: {STAGES[event.stage][0]} {event.done}/{event.total}")
+
+    def _finish(self, event: RowFinished) -> None:
+        self._estimate.finish(event.reused)
+        row = event.row
+        how = "measured before" if event.reused else "done" if row.status == "ok" else f"{row.status}: {row.reason}"
+        say(self._console, f"{row.name}: {how}")
+        self._show(f"{row.name}: done")
+
+    def _show(self, description: str) -> None:
+        if self._bar is not None:
+            estimate = self._estimate
+            rows = f"{estimate.finished}/{estimate.rows} variants"
+            self._bar.update(
+                self._task, description=description, completed=estimate.done, rows=rows, left=estimate.words()
+            )
+
+
+class Estimate:
+    """How far a study is, and about how long it still takes; rows measured before take no time.
+
+    Args:
+        rows: number of rows.
+        clock: seconds, monotonic; for tests.
+    """
+
+    def __init__(self, rows: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.rows = rows
+        self.finished = 0
+        self.done = 0.0
+        self._reused = 0
+        self._clock = clock
+        self._start: float | None = None
+
+    def enter(self, stage: str, share: float = 0.0) -> None:
+        """A stage has begun, or ``share`` of it is over; never goes back, as for the baseline's own stages."""
+        if self._start is None:
+            self._start = self._clock()
+        _, begin, end = STAGES[stage]
+        self.done = max(self.done, self.finished + begin + share * (end - begin))
+
+    def finish(self, reused: bool) -> None:
+        """A row is in the store."""
+        self.finished += 1
+        self._reused += reused
+        self.done = max(self.done, float(self.finished))
+
+    def left_s(self) -> float | None:
+        """Seconds still to go, or None while nothing is known."""
+        worked = self.done - self._reused
+        if self._start is None or worked < 0.05:  # too little to tell
+            return None
+        return (self._clock() - self._start) * (self.rows - self.done) / worked
+
+    def words(self) -> str:
+        """``about 2:05 left``, or nothing while that is unknown."""
+        left = self.left_s()
+        return "" if left is None else f"about {int(left) // 60}:{int(left) % 60:02d} left"

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from effkit.cli.common import LOOKING, AsJson, out_console, print_json
+from effkit.cli.common import LOOKING, AsJson, grid, out_console, print_json
 
 NAME = "recipes"
 PANEL = LOOKING
@@ -35,9 +35,7 @@ def run(
     if as_json:
         print_json([recipe.to_dict() for recipe in found.values()])
         return 0
-    from rich.table import Table
-
-    table = Table("recipe", "passes", "what it does")
+    table = grid("recipe", "passes", "what it does")
     for each, recipe in found.items():
         table.add_row(each, ", ".join(config.use for config in recipe.passes), recipe.description)
     out_console().print(table)

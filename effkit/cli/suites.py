@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from effkit.cli.common import LOOKING, AsJson, out_console, print_json
+from effkit.cli.common import LOOKING, AsJson, grid, out_console, print_json
 
 NAME = "suites"
 PANEL = LOOKING
@@ -35,9 +35,7 @@ def run(
     if as_json:
         print_json([suite.to_dict() for suite in found])
         return 0
-    from rich.table import Table
-
-    table = Table("suite", "windows", "tokens", "what it is")
+    table = grid("suite", ">windows", ">tokens each", "what it is")
     for suite in found:
         table.add_row(suite.name, str(suite.windows), str(suite.window), suite.description)
     out_console().print(table)

@@ -6,6 +6,8 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import psutil
+
 from effkit.errors import UsageError
 from effkit.records import Ceilings, Protocol
 from effkit.study.config import Context, StudyConfig, source_digest
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 ISOLATION = "one fresh process per variant; recipes are applied in another process, which saves what is measured"
 DISK_RESERVE_BYTES = 256 << 20
+BUSY_PERCENT = 25.0
+"""Processor use by others from which on speeds are not to be trusted."""
 
 
 @dataclass
@@ -32,6 +36,7 @@ class Prepared:
     context: Context
     ceilings: Ceilings
     device: str
+    busy: str
 
 
 def look_ahead(config: StudyConfig, tell: Listener) -> Prepared:
@@ -100,9 +105,18 @@ def look_ahead(config: StudyConfig, tell: Listener) -> Prepared:
         ),
         ceilings=ceilings,
         device=device,
+        busy=_busy_note(),
     )
     _check_disk(config, known, skeleton)
     return known
+
+
+def _busy_note() -> str:
+    """A warning where others keep the processors busy, while this process idles; else nothing."""
+    percent = psutil.cpu_percent(interval=0.5)
+    if percent <= BUSY_PERCENT:
+        return ""
+    return f"the machine was busy with other work ({percent:.0f} % of its processors): speeds are too low"
 
 
 def _check_disk(config: StudyConfig, known: Prepared, skeleton: Any) -> None:
@@ -121,13 +135,15 @@ def _check_disk(config: StudyConfig, known: Prepared, skeleton: Any) -> None:
         )
 
 
-def protocol_of(known: Prepared, interleaved: bool, config: StudyConfig) -> Protocol:
+def protocol_of(known: Prepared, interleaved: bool, busy: str, config: StudyConfig) -> Protocol:
     """Describe how the run measures, in words and numbers."""
     from effkit.measure.accuracy import text_protocol
 
     notes = list(known.notes)
     if config.memory_limit_bytes:
         notes.append(f"private memory of each process limited to {config.memory_limit_bytes} bytes")
+    if busy:
+        notes.append(busy)
     if not interleaved:
         notes.append("fp32 did not run beside the variants: speedups compare nothing and are left out")
     return text_protocol(

@@ -31,16 +31,21 @@ OUT_OF_MEMORY_WORDS = (
     "can't allocate memory",
     "cannot allocate memory",
     "unable to allocate",
+    "memory allocation",
+    "insufficient memory",
     "memoryerror",
     "bad_alloc",
     "failed to map segment",
 )
-"""What torch, CUDA, numpy, the C++ library and the loader say when memory is refused."""
-
 CGROUP_EVENTS = (Path("/sys/fs/cgroup/memory.events"), Path("/sys/fs/cgroup/memory/memory.oom_control"))
 SAMPLE_S = 0.5
 TELLING = ("Error", "error:", "Fatal", "fatal", "terminate called", "Segmentation", "Killed")
 READ_BYTES = 1 << 16
+
+
+def speaks_of_memory(text: str) -> bool:
+    """Whether a message of torch, CUDA, numpy, the C++ library or the loader says that memory was refused."""
+    return any(words in text.lower() for words in OUT_OF_MEMORY_WORDS)
 
 
 class WorkerError(StudyError):
@@ -148,7 +153,7 @@ class Worker:
         if code == -signal.SIGKILL:
             return self._killed()
         last = self._last_line()
-        if self._limit and any(word in last.lower() for word in OUT_OF_MEMORY_WORDS):
+        if self._limit and speaks_of_memory(last):
             return WorkerError("out_of_memory", f"the process ended at its memory limit: {last}")
         what = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         quoted = f" ({last})" if last else ""
@@ -172,7 +177,7 @@ class Worker:
         with self._log_path.open("rb") as log:
             log.seek(self._log_start)
             lines = log.read().decode(errors="replace").splitlines()
-        telling = [line.strip() for line in lines if any(word in line for word in TELLING)]
+        telling = [line.strip() for line in lines if speaks_of_memory(line) or any(word in line for word in TELLING)]
         return telling[-1][:200] if telling else ""
 
     def end(self) -> None:

@@ -62,10 +62,17 @@ class _Study:
     def run(self) -> Results:
         missing = [spec for spec in self.specs if self._finished(spec) is None]
         interleaved = self._may_interleave() and any(not spec.is_baseline for spec in missing)
-        earlier = self.store.get("", "interleaved", self.known.context.fingerprint())
-        self._interleaved = interleaved if missing or earlier is None else bool(earlier["interleaved"])
-        self.store.put("", "interleaved", self.known.context.fingerprint(), {"interleaved": self._interleaved})
-        self._describe()
+        busy = self.known.busy if missing else ""
+        if busy:
+            self.tell(Notice(busy))
+        context = self.known.context.fingerprint()
+        earlier = self.store.get("", "conditions", context)
+        if earlier is not None:  # they hold for the rows that are reused
+            interleaved = interleaved if missing else bool(earlier["interleaved"])
+            busy = busy or str(earlier["busy"])
+        self._interleaved = interleaved
+        self.store.put("", "conditions", context, {"interleaved": interleaved, "busy": busy})
+        self._describe(busy)
         for spec in self.specs:
             row = self._finished(spec)
             reused = row is not None
@@ -83,8 +90,8 @@ class _Study:
         row = self.store.row(spec.name, spec.fingerprint)
         return row if row is not None and row.status == "ok" else None
 
-    def _describe(self) -> None:
-        protocol = protocol_of(self.known, self._interleaved, self.config)
+    def _describe(self, busy: str) -> None:
+        protocol = protocol_of(self.known, self._interleaved, busy, self.config)
         names = [[spec.name, spec.fingerprint] for spec in self.specs]
         self.store.describe_run({**self.known.header, "protocol": protocol.model_dump(mode="json"), "variants": names})
 

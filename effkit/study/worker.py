@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from effkit.errors import EffkitError, MeasureError
 from effkit.records import Accuracy, Ceilings, Memory
-from effkit.study.process import OUT_OF_MEMORY_WORDS
+from effkit.study.process import speaks_of_memory
 from effkit.suite import Suite
 
 PR_SET_PDEATHSIG = 1
@@ -242,7 +242,7 @@ def _classify(error: Exception) -> dict[str, str]:
     traceback.print_exc()
     text = str(error) or type(error).__name__
     short = text.strip().splitlines()[0][:500]
-    if isinstance(error, MemoryError) or any(words in text.lower() for words in OUT_OF_MEMORY_WORDS):
+    if isinstance(error, MemoryError) or speaks_of_memory(text):
         return {"status": "out_of_memory", "reason": short}
     known = isinstance(error, (EffkitError, MeasureError))
     return {"status": "failed", "reason": short if known else f"{type(error).__name__}: {short}"}

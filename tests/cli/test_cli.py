@@ -161,7 +161,7 @@ def test_plan_shows_every_layer_coverage_and_what_to_expect(capsys: pytest.Captu
     assert code == 0
     flat = re.sub(r"[\s│┃]+", " ", out)
     assert "of the weight bytes covered" in flat and "int8 per channel" in flat
-    assert "H100-SXM" in flat and "this machine: 10.0 GB/s" in flat
+    assert "H100-SXM" in flat and "this machine 10.0 GB/s" in flat
 
 
 def test_plan_as_json_holds_layers_reasons_and_predictions(capsys: pytest.CaptureFixture[str], model: str) -> None:

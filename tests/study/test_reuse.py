@@ -12,7 +12,7 @@ import pytest
 from effkit.errors import UsageError
 from effkit.measure import roofline
 from effkit.records import Accuracy, Ceilings, Energy, Memory, Results, Speed
-from effkit.study import StudyConfig, run_study
+from effkit.study import StudyConfig, ahead, run_study
 from effkit.study.config import FP32
 from effkit.study.events import Event, Notice
 from effkit.study.process import WorkerError
@@ -115,6 +115,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     made = Stage(tmp_path)
     ceilings = Ceilings.missing("not measured in this test", device="cpu")
     monkeypatch.setattr(roofline, "measure_ceilings", lambda device: ceilings)
+    monkeypatch.setattr(ahead, "_busy_note", lambda: "")
     monkeypatch.setattr(_Study, "_worker", lambda self, spec, job: made.worker(spec, job))
     return made
 
@@ -193,6 +194,21 @@ def test_a_resumed_run_may_use_the_disk_that_its_own_files_take(stage: Stage, mo
         file.truncate(1 << 30)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(1 << 40, 1 << 40, 1000))
     assert [row.status for row in stage.run().variants] == ["ok", "ok"]
+
+
+@pytest.mark.parametrize(("percent", "told"), [(80.0, True), (10.0, False)])
+def test_a_busy_machine_is_told_and_noted_for_good(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, percent: float, told: bool
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(roofline, "measure_ceilings", lambda device: Ceilings.missing("not here", device="cpu"))
+    monkeypatch.setattr(_Study, "_worker", lambda self, spec, job: stage.worker(spec, job))
+    monkeypatch.setattr(ahead.psutil, "cpu_percent", lambda interval: percent)
+    results = stage.run()
+    assert any("busy" in note for note in results.protocol.notes) == told
+    assert any(isinstance(event, Notice) and "busy" in event.message for event in stage.events) == told
+    monkeypatch.setattr(ahead.psutil, "cpu_percent", lambda interval: 100.0 - percent)
+    assert stage.run().protocol.notes == results.protocol.notes, "nothing was measured, so nothing changes"
 
 
 def test_recipes_of_one_name_become_rows_of_their_own(stage: Stage) -> None:
