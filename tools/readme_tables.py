@@ -1,14 +1,15 @@
 """Write the tables of README.md and docs/ from the code and from kept measurements, or check that they are current.
 
 Called as ``python tools/readme_tables.py [--check]``. A table stands between ``<!-- table: NAME -->`` and
-``<!-- end table -->``; what is between them is replaced. The table ``results FILE`` shows a results.json that is
-kept under docs/measurements/.
+``<!-- end table -->``; what is between them is replaced. ``results FILE`` is the table of a results.json that is kept
+under docs/measurements/, ``terminal FILE`` what the command line shows of it.
 """
 
 from __future__ import annotations
 
 import argparse
 import difflib
+import io
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -85,8 +86,10 @@ def results(name: str) -> str:
         ("to FP32", lambda v: v.accuracy.perplexity_ratio, ".4f"),
         ("KL, nats", lambda v: v.accuracy.kl_mean, ".2g"),
         ("prefill, tokens/s", lambda v: v.speed.prefill_tokens_per_s, ".0f"),
+        ("to FP32", lambda v: v.speed.prefill_speedup, ".2f"),
         ("decode, tokens/s", lambda v: v.speed.decode_tokens_per_s, ".1f"),
-        ("decode, 8 at once", lambda v: v.speed.decode_tokens_per_s_batch_8, ".1f"),
+        ("to FP32", lambda v: v.speed.decode_speedup, ".2f"),
+        ("decode of 8, to FP32", lambda v: v.speed.decode_speedup_batch_8, ".2f"),
     )
     rows = []
     for row in found.variants:
@@ -99,9 +102,23 @@ def results(name: str) -> str:
     line = (
         f"{model.source}{notes} on {place.device_name or place.cpu_model}, {place.threads} threads, "
         f"torch {place.packages.get('torch', '?')}, {place.started_at[:10]}; {found.protocol.suite}: "
-        f"{found.protocol.windows} windows of {found.protocol.window_tokens} tokens."
+        f"{found.protocol.windows} windows of {found.protocol.window_tokens} tokens. Speeds to FP32 are medians of "
+        "ratios of samples taken alternately with it."
     )
     return f"{table(('variant', *(title for title, _, _ in columns)), rows)}\n{line}\n"
+
+
+def terminal(name: str) -> str:
+    """Return what the command line shows for a kept results.json, 100 columns wide."""
+    from rich.console import Console
+
+    from effkit.report import load_results, terminal_table
+
+    console = Console(file=io.StringIO(), width=100, color_system=None, force_terminal=False, legacy_windows=False)
+    with console.capture() as capture:
+        console.print(terminal_table(load_results(MEASUREMENTS / name)))
+    lines = [line.rstrip() for line in capture.get().strip("\n").splitlines()]
+    return "```text\n" + "\n".join(lines) + "\n```\n"
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -111,6 +128,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "suites": suites,
     "devices": devices,
 }
+FROM_FILE: dict[str, Callable[[str], str]] = {"results": results, "terminal": terminal}
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -128,11 +146,14 @@ def rendered(text: str) -> str:
 
     def fill(match: re.Match[str]) -> str:
         name, _, argument = match["name"].partition(" ")
-        if name == "results" and argument:
-            return match["head"] + results(argument) + match["tail"]
-        if name not in TABLES or argument:
-            raise ValueError(f"no table is called {match['name']!r}; known: {', '.join(TABLES)}, results FILE")
-        return match["head"] + TABLES[name]() + match["tail"]
+        if name in FROM_FILE and argument:
+            body = FROM_FILE[name](argument)
+        elif name in TABLES and not argument:
+            body = TABLES[name]()
+        else:
+            known = [*TABLES, *(f"{known} FILE" for known in FROM_FILE)]
+            raise ValueError(f"no table is called {match['name']!r}; known: {', '.join(known)}")
+        return match["head"] + body + match["tail"]
 
     return MARKED.sub(fill, text)
 
