@@ -23,7 +23,8 @@ def _shapes(rows: Tensor, weight: Tensor, scale: Tensor) -> Tensor:  # noqa: ARG
     return rows.new_empty(rows.shape[0], weight.shape[0])
 
 
-@torch.compiler.assume_constant_result  # torch.compile must not look into the loading of a library
+# torch.compile must not look into the loading of a library
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _missing() -> str:
     library = native.load()
     return library if isinstance(library, str) else ""
@@ -31,7 +32,7 @@ def _missing() -> str:
 
 def _refuses(call: Call) -> str:
     if missing := _missing():
-        return missing
+        return str(missing)
     if call.needs_grad:
         return "it has no backward"
     return "there are no rows" if call.rows == 0 else ""

@@ -38,6 +38,13 @@ class Prepared:
     device: str
     busy: str
 
+    def refresh_ceilings(self) -> None:
+        """Measure this machine's ceilings again and keep the higher figures: a busy moment can hide a ceiling."""
+        from effkit.measure.roofline import measure_ceilings
+
+        self.ceilings = measure_ceilings(self.device, refresh=True)
+        self.header["environment"]["ceilings"] = self.ceilings.model_dump(mode="json")
+
 
 def look_ahead(config: StudyConfig, tell: Listener) -> Prepared:
     """Check everything that can be checked without weights: model, recipes, texts, device, disk.

@@ -65,6 +65,8 @@ class _Study:
         busy = self.known.busy if missing else ""
         if busy:
             self.tell(Notice(busy))
+        elif missing:
+            self.known.refresh_ceilings()
         context = self.known.context.fingerprint()
         earlier = self.store.get("", "conditions", context)
         if earlier is not None:  # they hold for the rows that are reused
@@ -79,6 +81,8 @@ class _Study:
             if row is None:
                 row = self._measured(spec)
                 self.store.put_row(row)
+            elif spec.recipe is not None:
+                self._restore_checkpoint(spec)
             self.tell(RowFinished(row, reused))
         results = self.store.results()
         if all(row.status == "ok" for row in results.variants):
@@ -89,6 +93,13 @@ class _Study:
         """A row that succeeded before; failed ones are tried again."""
         row = self.store.row(spec.name, spec.fingerprint)
         return row if row is not None and row.status == "ok" else None
+
+    def _restore_checkpoint(self, spec: VariantSpec) -> None:
+        """A reused row's checkpoint may have been deleted, or replaced by a recipe of the same name: make it again."""
+        try:
+            self._prepare(spec)
+        except WorkerError as error:
+            self.tell(Notice(f"{spec.name} was measured before, but its checkpoint could not be made again: {error}"))
 
     def _describe(self, busy: str) -> None:
         protocol = protocol_of(self.known, self._interleaved, busy, self.config)

@@ -114,7 +114,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     write_model(tmp_path)
     made = Stage(tmp_path)
     ceilings = Ceilings.missing("not measured in this test", device="cpu")
-    monkeypatch.setattr(roofline, "measure_ceilings", lambda device: ceilings)
+    monkeypatch.setattr(roofline, "measure_ceilings", lambda device, refresh=False: ceilings)
     monkeypatch.setattr(ahead, "_busy_note", lambda: "")
     monkeypatch.setattr(_Study, "_worker", lambda self, spec, job: made.worker(spec, job))
     return made
@@ -128,6 +128,32 @@ def test_a_checkpoint_of_another_recipe_of_the_same_name_is_never_measured(stage
     assert stage.run(recipes=(INT8,)).variants[1].status == "ok"
     assert ("int8", "prepare", "prepare") in stage.orders
     assert stage.measured("int8").checkpoint == INT8.to_dict()
+
+
+def test_a_reused_rows_checkpoint_is_its_own_again(stage: Stage) -> None:
+    first = stage.run()
+    stage.run(recipes=(HEAD_DENSE,))
+    again = stage.run()
+    assert again.variants[1] == first.variants[1], "the finished row was reused"
+    assert [order for order in stage.orders if order[0] == "int8"] == [("int8", "prepare", "prepare")]
+    checkpoint = stage.folder / "run" / "variants" / "int8" / "effkit.json"
+    assert json.loads(checkpoint.read_text()) == INT8.to_dict()
+
+
+def test_ceilings_are_measured_again_before_rows_are_and_never_for_reused_ones(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+
+    def measure(device: str, refresh: bool = False) -> Ceilings:
+        asked.append(refresh)
+        return Ceilings.missing("not measured in this test", device=device)
+
+    monkeypatch.setattr(roofline, "measure_ceilings", measure)
+    stage.run()
+    assert asked == [False, True]
+    stage.run()
+    assert asked == [False, True, False]
 
 
 def test_a_prepared_checkpoint_is_not_made_twice(stage: Stage) -> None:
@@ -201,7 +227,8 @@ def test_a_busy_machine_is_told_and_noted_for_good(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, percent: float, told: bool
 ) -> None:
     monkeypatch.undo()
-    monkeypatch.setattr(roofline, "measure_ceilings", lambda device: Ceilings.missing("not here", device="cpu"))
+    ceilings = Ceilings.missing("not measured in this test", device="cpu")
+    monkeypatch.setattr(roofline, "measure_ceilings", lambda device, refresh=False: ceilings)
     monkeypatch.setattr(_Study, "_worker", lambda self, spec, job: stage.worker(spec, job))
     monkeypatch.setattr(ahead.psutil, "cpu_percent", lambda interval: percent)
     results = stage.run()
