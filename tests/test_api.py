@@ -91,11 +91,12 @@ def test_a_module_is_compressed_in_place_and_returned() -> None:
 
 
 def test_a_plain_module_is_saved_and_loaded_into_a_skeleton(tmp_path: Path) -> None:
-    model = effkit.compress(nn.Sequential(nn.Linear(8, 8), nn.ReLU()), "int8", out=tmp_path / "out")
-    loaded = effkit.load(tmp_path / "out", skeleton=nn.Sequential(nn.Linear(8, 8), nn.ReLU()))
+    model = effkit.compress(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)), "int8", out=tmp_path / "out")
+    loaded = effkit.load(tmp_path / "out", skeleton=nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)))
     x = torch.randn(3, 8)
     with torch.no_grad():
         assert torch.equal(loaded(x), model(x))
+    assert torch.equal(loaded(x), model(x)), "with gradients on, both sides choose the same kernels too"
 
 
 def test_a_recipe_that_does_not_fit_is_refused_before_a_source_is_loaded(tmp_path: Path) -> None:

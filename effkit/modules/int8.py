@@ -295,4 +295,4 @@ def _empty_bias(spec: Spec, device: torch.device | str) -> nn.Parameter | None:
     if spec["bias"] is None:
         return None
     empty = torch.empty(spec["out_features"], dtype=getattr(torch, spec["bias"]), device=device)
-    return nn.Parameter(empty, requires_grad=False)
+    return nn.Parameter(empty)  # trainable, as a dense layer's: with gradients on, other kernels are chosen
