@@ -117,7 +117,7 @@ def compress(
         The compressed model.
 
     Raises:
-        RecipeError, PlanError: before anything is changed.
+        RecipeError, PlanError: before anything is changed. UsageError: ``out`` is the source itself.
 
     Example:
         >>> import effkit, torch
@@ -127,6 +127,8 @@ def compress(
     """
     chosen = _recipe(recipe)
     source = None if isinstance(model, nn.Module) else resolve(model, trust_remote_code=trust_remote_code)
+    if source is not None and out is not None and Path(out).expanduser().resolve() == source.path.resolve():
+        raise UsageError(f"{out} is the model to be compressed; give another directory, so that the original stays")
     if source is not None:
         make_plan(take_inventory(source.meta_model()), chosen)  # refuse what cannot work before loading anything
         model = source.load(dtype=dtype, device=device)

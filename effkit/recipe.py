@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import SerializeAsAny
+from pydantic import AfterValidator, SerializeAsAny
 
 from effkit import registry
 from effkit.errors import Problem, RecipeError, UsageError, did_you_mean
@@ -20,10 +21,26 @@ from effkit.strictyaml import Located, StrictModel, Where, read_yaml, validate
 PACKAGE_DIR = Path(__file__).parent
 
 
+RESERVED = ("fp32", "bf16")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}")
+
+
+def _usable_name(name: str) -> str:
+    """A recipe's name is that of its row, its folder and its log, so it must be one plain word."""
+    if not NAME.fullmatch(name):
+        raise ValueError("must be 1 to 64 letters, digits and '_', '.', '+' or '-', the first a letter or digit")
+    if name in RESERVED:
+        raise ValueError("is the name of a dense row; choose another")
+    return name
+
+
+Name = Annotated[str, AfterValidator(_usable_name)]
+
+
 class _Head(StrictModel):
     """A recipe as it stands in the file; the passes are checked one by one by their own types."""
 
-    name: str
+    name: Name
     description: str = ""
     passes: list[Any]
 
@@ -42,7 +59,7 @@ class Recipe(StrictModel):
         'channel'
     """
 
-    name: str
+    name: Name
     description: str = ""
     passes: tuple[SerializeAsAny[PassConfig], ...]
 

@@ -39,11 +39,13 @@ class Located:
         data: nested dicts, lists and scalars.
         lines: 1-based line by path, such as ``("passes", 0, "weights")``; empty for data that came from Python.
         source: what to call the file in messages.
+        problems: faults of the YAML itself that leave the rest readable; :func:`validate` raises them with its own.
     """
 
     data: Any
     lines: dict[Where, int] = field(default_factory=dict)
     source: str = "recipe"
+    problems: tuple[Problem, ...] = ()
 
     def line(self, where: Where) -> int | None:
         """Return the line of ``where`` or, where it has none of its own, of its nearest parent."""
@@ -96,11 +98,11 @@ def read_yaml(source: Path | str, *, name: str | None = None) -> Located:
         raise RecipeError([Problem("(top level)", f"not valid YAML: {error.problem}", line=line)], label) from None
     except yaml.YAMLError as error:
         raise RecipeError([Problem("(top level)", f"not valid YAML: {error}")], label) from None
+    except RecursionError:
+        raise RecipeError([Problem("(top level)", "is nested too deeply")], label) from None
     finally:
         loader.dispose()
-    if builder.problems:
-        raise RecipeError(builder.problems, label)
-    return Located(data, builder.lines, label)
+    return Located(data, builder.lines, label, tuple(builder.problems))
 
 
 def _read_text(path: Path, label: str) -> str:
@@ -177,12 +179,16 @@ def validate(model: type[T], located: Located, where: Where = ()) -> T:
     """
     if not isinstance(located.data, dict):
         kind = type(located.data).__name__
-        raise RecipeError([located.problem(where, f"must be a mapping of settings, not {kind}")], located.source)
+        problem = located.problem(where, f"must be a mapping of settings, not {kind}")
+        raise RecipeError([*located.problems, problem], located.source)
     try:
-        return model.model_validate_json(json.dumps(located.data))
+        value = model.model_validate_json(json.dumps(located.data))
     except ValidationError as error:
-        problems = list(_problems(model, error, located, where))
+        problems = [*located.problems, *_problems(model, error, located, where)]
         raise RecipeError(problems, located.source) from None
+    if located.problems:
+        raise RecipeError(located.problems, located.source)
+    return value
 
 
 def _problems(model: type[BaseModel], error: ValidationError, located: Located, where: Where) -> Iterator[Problem]:

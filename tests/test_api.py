@@ -99,6 +99,13 @@ def test_a_plain_module_is_saved_and_loaded_into_a_skeleton(tmp_path: Path) -> N
     assert torch.equal(loaded(x), model(x)), "with gradients on, both sides choose the same kernels too"
 
 
+def test_a_model_is_never_replaced_by_its_own_compression(tmp_path: Path) -> None:
+    effkit.save(tiny_llama(), tmp_path / "dense", tokenizer=tiny_tokenizer())
+    with pytest.raises(UsageError, match="is the model to be compressed"):
+        effkit.compress(tmp_path / "dense", "int8", out=tmp_path / "there" / ".." / "dense")
+    assert not compressed_modules(effkit.load(tmp_path / "dense"))
+
+
 def test_a_recipe_that_does_not_fit_is_refused_before_a_source_is_loaded(tmp_path: Path) -> None:
     source = save_tiny(tmp_path / "dense")
     (source / "model.safetensors").write_bytes(b"")

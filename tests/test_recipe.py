@@ -36,6 +36,28 @@ def test_defaults_are_filled_in_and_survive_a_round_trip() -> None:
     assert Recipe.from_dict(recipe.to_dict()) == recipe
 
 
+@pytest.mark.parametrize("name", ["", "../victim", "a/b", "/abs", ".hidden", "x" * 65, "two words", "[red]a[/red]"])
+def test_a_name_that_could_leave_its_folder_is_refused(tmp_path: Path, name: str) -> None:
+    found = faults(tmp_path, f"name: '{name}'\npasses:\n  - use: int8\n")
+    assert "letters, digits" in found["1:name"]
+    with pytest.raises(RecipeError, match="letters, digits"):
+        Recipe.from_dict({"name": name, "passes": [{"use": "int8"}]})
+
+
+@pytest.mark.parametrize("name", ["fp32", "bf16"])
+def test_the_names_of_the_dense_rows_are_reserved(tmp_path: Path, name: str) -> None:
+    assert "is the name of a dense row" in faults(tmp_path, f"name: {name}\npasses:\n  - use: int8\n")["1:name"]
+
+
+def test_a_duplicate_key_hides_no_other_fault(tmp_path: Path) -> None:
+    found = faults(tmp_path, "name: a\nname: b\npasses:\n  - use: int8\n    skp: [x]\n    weights: grp\n")
+    assert len(found) == 3
+
+
+def test_a_file_nested_too_deeply_is_refused(tmp_path: Path) -> None:
+    assert "nested too deeply" in str(faults(tmp_path, "name: " + "[" * 5000 + "]" * 5000 + "\n"))
+
+
 def test_a_recipe_cannot_be_changed() -> None:
     recipe = load_recipe("int8")
     with pytest.raises(Exception, match="frozen"):

@@ -29,7 +29,7 @@ def run(
 ) -> int:
     """Plan, check the output, load, compress, save."""
     from effkit.errors import UsageError, did_you_mean
-    from effkit.models import check_writable
+    from effkit.models import check_writable, resolve
     from effkit.recipe import load_recipe
 
     allowed = ("stored", "float32", "bfloat16", "float16")
@@ -43,14 +43,15 @@ def run(
     from effkit import api
     from effkit.cli.plan import summary_line
 
-    plan = api.plan(model, chosen, trust_remote_code=trust_remote_code)
-    if not as_json:
-        err_console().print(summary_line(plan), markup=False, soft_wrap=True)
     kept = None if dtype == "stored" else getattr(torch, dtype)
+    skeleton = resolve(model, trust_remote_code=trust_remote_code).meta_model()
+    plan = api.plan(skeleton if kept is None else skeleton.to(kept), chosen)
+    if not as_json:
+        err_console().print(f"planned: {summary_line(plan)}", markup=False, soft_wrap=True)
     api.compress(model, chosen, out=out, dtype=kept, trust_remote_code=trust_remote_code)
     files = sum(file.stat().st_size for file in out.glob("*.safetensors"))
     if as_json:
         print_json({"out": str(out), "weight_file_bytes": files, "plan": plan.to_dict()})
     else:
-        out_console().print(f"saved {out}: {size_text(files)} of weights", markup=False, soft_wrap=True)
+        out_console().print(f"saved {out}: {size_text(files)} of weight files", markup=False, soft_wrap=True)
     return 0

@@ -9,6 +9,7 @@ import typer
 from effkit.cli.common import LOOKING, AsJson, grid, out_console, print_json, say
 
 NAME = "passes"
+KINDS = {"array": "list of targets", "boolean": "true | false"}
 PANEL = LOOKING
 HELP = """List the passes that a recipe can use, or the settings of one.
 
@@ -49,11 +50,12 @@ def _settings(config: Any) -> list[dict[str, Any]]:
             continue
         allowed = field.get("enum") or ([field["const"]] if "const" in field else None)
         kinds = [option.get("type", "") for option in field.get("anyOf", [field])]
+        values = allowed or [KINDS.get(kind, kind) for kind in kinds if kind != "null"]
         found.append(
             {
                 "name": name,
-                "default": field.get("default"),
-                "allowed": " | ".join(map(str, allowed)) if allowed else " | ".join(k for k in kinds if k != "null"),
+                "default": "all" if name == "targets" else field.get("default"),
+                "allowed": " | ".join(map(str, values)),
                 "meaning": field.get("description", ""),
             }
         )

@@ -38,7 +38,10 @@ def check_writable(out: Path | str, needed_bytes: int = 0) -> Path:
         UsageError: ``out`` is a file, or a directory that holds something other than an effkit checkpoint.
         CheckpointError: the disk is full, read-only, or the place is not allowed to be written.
     """
-    target = _target(out)
+    try:
+        target = _target(out)
+    except OSError as error:  # a name too long for the file system, a loop of links
+        raise UsageError(f"{out} cannot be a directory: {why(error)}") from None
     try:
         existing = next(parent for parent in target.parents if parent.exists())
         with tempfile.TemporaryDirectory(prefix=_beside(target, "probe-").name, dir=existing):
@@ -66,7 +69,7 @@ def replaced_directory(out: Path | str) -> Iterator[Path]:
             _sweep(target)
             work = Path(tempfile.mkdtemp(prefix=_beside(target, "tmp-").name, dir=target.parent))
             try:
-                work.chmod(0o777 & ~_umask())
+                work.chmod(0o777 & ~current_umask())
                 yield work
                 fsync_tree(work)
                 _swap(work, target)
@@ -142,7 +145,8 @@ def _exchange(left: Path, right: Path) -> bool:
     raise OSError(code, os.strerror(code), str(right))
 
 
-def _umask() -> int:
+def current_umask() -> int:
+    """Return the process's umask; it can only be read by setting it."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

@@ -21,7 +21,7 @@ from torch import nn
 from effkit import __version__
 from effkit.errors import CheckpointError
 from effkit.inventory import storage_key
-from effkit.models.atomic import MANIFEST, replaced_directory
+from effkit.models.atomic import MANIFEST, current_umask, replaced_directory
 from effkit.models.files import sha256
 from effkit.models.integrity import read_header
 from effkit.models.manifest import FileEntry, Manifest, merged, notes_of
@@ -202,6 +202,7 @@ def _write_weights(contents: Contents, folder: Path, compressed: bool, max_shard
             save_file({k: _own_copy(t) for k, t in tensors.items()}, folder / name, metadata={"format": "pt"})
         except SafetensorError as error:
             raise CheckpointError(f"{name} could not be written beside {folder.parent}: {error}") from error
+        (folder / name).chmod(0o666 & ~current_umask())  # safetensors writes for the owner alone
         _check_written(folder / name, tensors)
         entries[name] = FileEntry(bytes=(folder / name).stat().st_size, sha256=sha256(folder / name))
     if count > 1 and not compressed:

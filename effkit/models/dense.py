@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import torch
+from safetensors import SafetensorError
 from torch import nn
 
 from effkit.errors import CheckpointError
@@ -47,7 +48,7 @@ def load_directory(
                 output_loading_info=True,
                 **settings,
             )
-    except (RuntimeError, OSError, ValueError, KeyError) as error:
+    except (RuntimeError, OSError, ValueError, KeyError, SafetensorError) as error:
         raise CheckpointError(f"{folder} could not be loaded: {_explain(error)}") from error
     _check_keys(folder, report, model, task)
     return finished(model, str(folder))

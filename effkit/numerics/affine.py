@@ -75,7 +75,7 @@ def require_finite(weight: Tensor, name: str) -> None:
     Raises:
         EffkitError: names the tensor, how many elements are at fault and the first of them.
     """
-    finite = torch.isfinite(weight)
+    finite = torch.isfinite(weight.float() if weight.dtype == torch.float64 else weight)  # scales are float32
     if bool(finite.all()):
         return
     wrong = (~finite).nonzero()

@@ -15,6 +15,8 @@ from effkit.report import quantities as q
 BASELINE = "fp32"
 CAST = "bf16"
 SAME_SIZE = 0.005
+FEWEST_SAMPLES = 5  # the bootstrap interval of fewer is hardly more than their range
+TOO_FEW = "too few samples to tell"
 
 PLAIN_SPEED = {"better": "faster", "worse": "slower", "same": "no clear difference"}
 
@@ -160,7 +162,8 @@ def speed_fact(variant: Variant, topic: str) -> Fact | None:
     if speedup is None:
         return None
     samples = variant.speed.statistics.get(f"{topic}_speedup")
-    clear = samples is None or not samples.low <= 1.0 <= samples.high
+    enough = samples is None or samples.count >= FEWEST_SAMPLES
+    clear = enough and (samples is None or not samples.low <= 1.0 <= samples.high)
     judgement: Judgement = "same" if not clear or speedup == 1.0 else "better" if speedup > 1.0 else "worse"
     at = f"at {work_name(variant, topic)}" if topic != "forward" else ""
     value = q.ratio(speedup)
@@ -169,7 +172,7 @@ def speed_fact(variant: Variant, topic: str) -> Fact | None:
         value,
         f"as fast {at}".strip(),
         judgement,
-        f"{value} as fast {at} ({PLAIN_SPEED[judgement]})".replace("  ", " "),
+        f"{value} as fast {at} ({PLAIN_SPEED[judgement] if enough else TOO_FEW})".replace("  ", " "),
     )
 
 

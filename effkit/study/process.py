@@ -129,7 +129,7 @@ class Worker:
             elif answer["kind"] == "result":
                 return answer["value"]
             else:
-                raise WorkerError(answer["status"], answer["reason"])
+                raise WorkerError(answer["status"], answer["reason"] + self._limit_note(answer["status"]))
         raise self._death()
 
     def _read(self) -> bytes:
@@ -179,6 +179,11 @@ class Worker:
             lines = log.read().decode(errors="replace").splitlines()
         telling = [line.strip() for line in lines if speaks_of_memory(line) or any(word in line for word in TELLING)]
         return telling[-1][:200] if telling else ""
+
+    def _limit_note(self, status: str) -> str:
+        if status != "out_of_memory" or not self._limit:
+            return ""
+        return f" (each process was limited to {self._limit / 1e6:,.0f} MB of private memory)"
 
     def end(self) -> None:
         """End the process; at once where it does not leave by itself."""

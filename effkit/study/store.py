@@ -140,6 +140,10 @@ def check_out(out: Path) -> None:
     Raises:
         UsageError: names what is in the way.
     """
+    try:
+        out.exists()
+    except OSError as error:  # a name too long for the file system, a loop of links
+        raise UsageError(f"--out {out} cannot be a directory: {error.strerror or error}") from None
     if out.exists() and not out.is_dir():
         raise UsageError(f"--out {out} is a file; give a directory")
     if out.is_dir() and any(out.iterdir()) and not (out / FILE).exists() and not (out / LOCK).exists():

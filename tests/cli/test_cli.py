@@ -90,6 +90,8 @@ def test_help_ends_well_and_shows_the_verbs(capsys: pytest.CaptureFixture[str]) 
         (["compress-eval", "MODEL", "--recipe", "int8", "--out", "FILE"], "is a file"),
         (["compress", "MODEL", "--recipe", "int8", "--out", "OUT", "--dtype", "fp16"], "allowed: stored"),
         (["compress", "MODEL", "--recipe", "int8", "--out", "FULL"], "FULL"),
+        (["compress", "MODEL", "--recipe", "int8", "--out", "x" * 300], "cannot be a directory"),
+        (["compress-eval", "MODEL", "--recipe", "int8", "--out", "x" * 300], "cannot be a directory"),
         (["eval", "MODEL", "--suite", "nothing.txt"], "no suite or text file at nothing.txt"),
         (["bench", "MODEL", "--recipe", "nope.yaml"], "no recipe file at nope.yaml"),
         (["report", "OUT"], "run.sqlite"),

@@ -252,6 +252,12 @@ def test_loading_leaves_the_checkpoint_usable_after_the_folder_moved(tmp_path: P
     assert torch.equal(outputs(load_checkpoint(tmp_path / "moved")), outputs(model))
 
 
+def test_weight_files_are_as_readable_as_the_rest(tmp_path: Path) -> None:
+    save_checkpoint(tiny_llama(), tmp_path / "out")
+    modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "out").iterdir()}
+    assert len(modes) == 1
+
+
 def test_saving_does_not_change_the_model(tmp_path: Path) -> None:
     model = BUILDERS["llama-tied"]()
     before, config = copy.deepcopy(model.state_dict()), model.config.to_dict()

@@ -196,6 +196,14 @@ def test_a_weight_that_is_not_finite_is_named_before_anything_changes(value: flo
     assert planned(model, skip=["model.layers.1.mlp.up_proj"]).coverage.compressed_layers > 0
 
 
+def test_a_float64_weight_beyond_float32_is_named_before_anything_changes() -> None:
+    model = nn.Sequential(nn.Linear(4, 4).double())
+    with torch.no_grad():
+        model[0].weight[0, 0] = 1e300
+    with pytest.raises(PlanError, match=r"0\.weight holds 1 values"):
+        compress(model)
+
+
 @pytest.mark.parametrize("rows", [slice(None), slice(3, 4), slice(0, 32)])
 def test_zeroed_rows_stay_exactly_zero_and_finite(rows: slice) -> None:
     model = nn.Sequential(nn.Linear(64, 64, bias=False))
