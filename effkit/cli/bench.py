@@ -15,7 +15,6 @@ from effkit.cli.common import (
     SuiteNames,
     Trust,
     collect,
-    print_json,
     refuse,
     slug,
 )
@@ -43,9 +42,8 @@ def run(
     as_json: AsJson = False,
 ) -> int:
     """Run a study without its accuracy stage."""
-    from effkit.cli.compress_eval import show, study
+    from effkit.cli.compress_eval import study_and_report
     from effkit.recipe import load_recipe
-    from effkit.report import to_json, write_reports
     from effkit.study import StudyConfig
     from effkit.suite import load_suite
 
@@ -62,10 +60,4 @@ def run(
         measure_accuracy=False,
         trust_remote_code=trust_remote_code,
     )
-    results = study(config, quiet=quiet)
-    written = write_reports(results, config.out)
-    if as_json:
-        print_json(to_json(results))
-    else:
-        show(results, written)
-    return 0 if all(row.status == "ok" for row in results.variants) else 1
+    return study_and_report(config, quiet=quiet, as_json=as_json)

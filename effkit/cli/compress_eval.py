@@ -57,9 +57,14 @@ def run(
 ) -> int:
     """Check everything, show the plans, run the study, report."""
     config = _config(model, recipe, suite, device, out, bf16, memory_limit, trust_remote_code)
-    results = study(config, quiet=quiet)
+    return study_and_report(config, quiet=quiet, as_json=as_json)
+
+
+def study_and_report(config: StudyConfig, *, quiet: bool, as_json: bool) -> int:
+    """Run a study, write its reports and print them; the exit code is 1 where a row failed."""
     from effkit.report import to_json, write_reports
 
+    results = study(config, quiet=quiet)
     written = write_reports(results, config.out)
     if as_json:
         print_json(to_json(results))
