@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
@@ -110,7 +111,12 @@ def test_what_the_ledger_does_not_know_is_none_with_a_reason() -> None:
 
 def test_freeing_works_where_the_c_library_has_no_trim(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: object())
+    cycle = nn.Module()
+    cycle.itself = [cycle]  # only the garbage collector can free it
+    gone = weakref.ref(cycle)
+    del cycle
     memory.release_unused()
+    assert gone() is None
 
 
 @pytest.mark.gpu
