@@ -5,6 +5,7 @@ Pure: works on the inventory alone, so a model on the meta device is enough.
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -53,7 +54,7 @@ class LayerPlan:
     def skip(cls, layer: Layer, reason: str, *, accounted: bool = True) -> LayerPlan:
         """Leave a layer as it is; ``accounted`` is False where its bytes stand under another layer."""
         size = layer.weight_bytes if accounted else 0
-        elements = _elements(layer) if accounted else 0
+        elements = math.prod(layer.shape) if accounted else 0
         return cls(
             layer.name, layer.kind, layer.class_name, layer.shape, "", reason, layer.format, elements, size, size
         )
@@ -148,13 +149,6 @@ def make_plan(inventory: Inventory, recipe: Recipe) -> Plan:
         parameters=inventory.parameters,
         warnings=_warnings(coverage, saved),
     )
-
-
-def _elements(layer: Layer) -> int:
-    count = 1
-    for size in layer.shape:
-        count *= size
-    return count
 
 
 def _coverage(inventory: Inventory, planned: list[PassPlan]) -> Coverage:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from effkit.planning import make_plan
 from effkit.recipe import Recipe
 from effkit.records import Accuracy, Coverage, Energy, Memory, ModelInfo, Protocol, Results, Speed, Variant
 from effkit.runtimes.eager import EagerEncoder, EagerRuntime, max_positions
+from effkit.study.config import unique_names
 from effkit.suite import Suite
 
 INPUTS = Suite(name="inputs", description="the inputs given to effkit.compare")
@@ -103,7 +104,7 @@ def compare_modules(model: nn.Module, recipes: Sequence[Recipe], inputs: Any, *,
     place = _place(model, device)
     content = _content(model)
     candidates = [_Candidate("fp32", None, torch.float32, content), _Candidate("bf16", None, torch.bfloat16, content)]
-    for name, recipe in _named(recipes):
+    for name, recipe in unique_names(tuple(recipes)):
         candidates.append(_Candidate(name, recipe, torch.float32, f"{content}-{recipe.fingerprint()}"))
     with full_fp32():
         baseline = candidates[0].build(model)[0].to(place)
@@ -229,16 +230,6 @@ def _place(model: nn.Module, device: str) -> torch.device:
     if first is not None and first.is_meta:
         raise PlanError("the module is on the meta device and holds no weights; load it before comparing")
     return torch.device("cpu") if first is None else first.device
-
-
-def _named(recipes: Sequence[Recipe]) -> Iterator[tuple[str, Recipe]]:
-    used = {"fp32", "bf16"}
-    for recipe in recipes:
-        name, number = recipe.name, 2
-        while name in used:
-            name, number = f"{recipe.name}-{number}", number + 1
-        used.add(name)
-        yield name, recipe
 
 
 def _content(model: nn.Module) -> str:

@@ -5,6 +5,7 @@ Rounding to nearest with symmetric scales; see :mod:`effkit.numerics.affine`.
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -71,9 +72,9 @@ class Int8(PassConfig):
             action=self._action(layer),
             reason="",
             format=f"int8-{'linear' if layer.kind == 'conv1d' else layer.kind}",
-            elements=_count(layer.shape) if first and not split else 0,
+            elements=math.prod(layer.shape) if first and not split else 0,
             bytes_before=layer.weight_bytes if first and not split else 0,
-            bytes_after=_count(layer.shape) + SCALE_BYTES * _scales(layer) if first else 0,
+            bytes_after=math.prod(layer.shape) + SCALE_BYTES * _scales(layer) if first else 0,
             note=note or ("untied: a copy of its own" if split else ""),
         )
 
@@ -125,15 +126,8 @@ def _unfit(layer: Layer) -> str:
     return ""
 
 
-def _count(shape: tuple[int, ...]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count
-
-
 def _scales(layer: Layer) -> int:
-    return _count(layer.shape[:-1])
+    return math.prod(layer.shape[:-1])
 
 
 def _names_of_modules(model: nn.Module) -> dict[str, list[str]]:
